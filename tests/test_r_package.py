@@ -15,7 +15,13 @@ from subspacedp.noise.words import KEY_BYTES
 from subspacedp.release import verify_folder, write_margins
 from subspacedp.release.files import write_files
 from subspacedp.release.folders import new_folder
-from subspacedp.release.signature import write_digests
+from subspacedp.release.signature import (
+    new_private_key,
+    read_private_key,
+    sign_folder,
+    write_digests,
+)
+from subspacedp.release.successor import note_successor
 from tests.blocks.tables import digest_of
 from tests.release.fitted import FITTED
 
@@ -313,6 +319,37 @@ cat(tree_file("large"), "\\n")
     )
     lines = [line[0].strip() for line in run_r(script, tmp_path)]
     assert lines == ["TRUE", "FALSE", digest_of(content, tree=True)]
+
+
+def test_signed_and_replaced_releases_are_checked(tmp_path):
+    """As they are; with an altered file; and with a note that is about another release."""
+    new_private_key(tmp_path / "key.pem")
+    key = read_private_key(tmp_path / "key.pem")
+    design = FITTED["projected nothing held"]()
+    table = sdp.Table(np.arange(6).reshape(3, 2), design.mechanism.domain)
+    for name, seed in (("release", 1), ("newer", 2)):
+        release = design.release(table, seed=seed)
+        with new_folder(tmp_path / name) as folder:
+            write_files(release, folder)
+            sign_folder(folder, key)
+    note_successor(tmp_path / "release", tmp_path / "newer", key)
+    shutil.copytree(tmp_path / "release", tmp_path / "altered")
+    with (tmp_path / "altered" / "values.csv").open("a", encoding="utf-8") as file:
+        file.write("\n")
+    shutil.copy(tmp_path / "release" / "replaced-by.json", tmp_path / "newer")
+    script = (
+        MARGINS.split("release <-", maxsplit=1)[0]
+        + """for (folder in c("release", "altered", "newer")) {
+  checks <- verify(folder)
+  cat(checks$ok[checks$check %in% c("replaced", "digests")], "\n")
+}
+"""
+    )
+    assert [line[0].strip() for line in run_r(script, tmp_path)] == [
+        "TRUE TRUE",
+        "TRUE FALSE",
+        "FALSE TRUE",
+    ]
 
 
 def test_of_another_store_there_are_standard_errors(tmp_path):

@@ -2,20 +2,37 @@
 
 verify <- function(release) {
   if (is.character(release)) release <- read_release(release)
-  checks <- rbind(check_digests(release), check_totals(release), check_margins(release))
+  checks <- rbind(check_successor(release), check_digests(release), check_totals(release),
+                  check_margins(release))
   structure(checks, class = c("subspacedp_verification", "data.frame"))
 }
 
 a_check <- function(check, ok, detail) data.frame(check = check, ok = ok, detail = detail)
 
+# A note that the release was replaced comes after its digests.
+check_successor <- function(release) {
+  file <- file.path(release$folder, "replaced-by.json")
+  if (!file.exists(file)) return(NULL)
+  stated <- tryCatch(read_json(file, ""), error = function(e) NULL)
+  digest <- sha256_file(file.path(release$folder, "certificate.json"))
+  about <- vapply(stated$releases, function(one) identical(one$certificate_sha256, digest), TRUE)
+  if (!any(about)) return(a_check("replaced", FALSE, "replaced-by.json is about other releases"))
+  a_check("replaced", TRUE, paste0(
+    "there is a newer one: `", stated$replaced_by$folder, "` (R checks no signature of that note)"
+  ))
+}
+
+# Digests are listed by the signature, where there is one.
 check_digests <- function(release) {
-  file <- file.path(release$folder, "digests.json")
-  if (!file.exists(file)) {
-    return(a_check("digests", FALSE, "there is no digests.json: nothing shows that files are whole"))
+  lists <- c("digests.json", "signature.json")
+  list <- lists[file.exists(file.path(release$folder, lists))]
+  if (!length(list)) {
+    return(a_check("digests", FALSE,
+                   "there is no digests.json or signature.json: nothing shows that files are whole"))
   }
-  stated <- unlist(read_json(file, "")$files)
+  stated <- unlist(read_json(file.path(release$folder, list[1]), "")$files)
   present <- setdiff(list.files(release$folder, recursive = TRUE, all.files = TRUE),
-                     c("digests.json", "signature.json"))
+                     c(lists, "replaced-by.json"))
   missing <- c(setdiff(names(stated), present), setdiff(present, names(stated)))
   if (length(missing)) {
     return(a_check("digests", FALSE, paste0("`", missing[1], "` is missing, or not listed")))
@@ -23,7 +40,8 @@ check_digests <- function(release) {
   found <- mapply(digest_file, file.path(release$folder, names(stated)), stated)
   wrong <- names(stated)[found != stated]
   a_check("digests", !length(wrong), if (length(wrong)) paste0("`", wrong[1], "` was altered") else
-    paste(length(stated), "files are as digests.json has them"))
+    paste0(length(stated), " files are as ", list[1], " has them",
+           if ("signature.json" %in% list) " (R does not check who signed)"))
 }
 
 # Held totals, from the figures and as the certificate states them.

@@ -560,5 +560,7 @@ def stated_matrix(data: Mapping[str, Any], kind: Any) -> Any:
 
 def _table(data: Any) -> Table:
     if not isinstance(data, Table):
-        raise DataError(f"Expected a `Table`; got a {type(data).__name__}.")
+        raise DataError(
+            f"Expected a `Table`; got a {type(data).__name__}. `Table(counts, domain)` makes one."
+        )
     return data
