@@ -326,7 +326,7 @@ def test_rows_that_do_not_fit(plan, change, sentence):
         answers_of_rows(plan, "DE", {**ROWS, **change})
     assert "Secret" not in str(error.value)
     few = {key: column[:3] for key, column in ROWS.items()}
-    with pytest.raises(DataError, match="no row for 1 cell of part `DE`"):
+    with pytest.raises(DataError, match=r"no row for 1 cell of part `DE`; .*`--fill-zero`"):
         answers_of_rows(plan, "DE", few)
     with pytest.raises(DataError, match="no column `county`"):
         answers_of_rows(plan, "DE", {"year": [2020]})

@@ -255,10 +255,12 @@ def answers_of_rows(
             cells=repeated,
         )
     absent = int(np.count_nonzero(seen == 0))
-    if absent and not (fill and plan.mechanism.query.entry_range is None):
+    counts = plan.mechanism.query.entry_range is None
+    if absent and not (fill and counts):
+        none = ", or say `fill=True` (`--fill-zero`) where a missing row means none"
         raise DataError(
-            f"The data have no row for {_cells(absent)} of part `{part}`; add them, or say that a "
-            "missing row means none.",
+            f"The data have no row for {_cells(absent)} of part `{part}`; add them"
+            f"{none if counts else ''}.",
             cells=absent,
         )
     out = np.zeros(cells.size, np.int64)

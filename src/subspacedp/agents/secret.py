@@ -97,7 +97,8 @@ def read_secret(path: str | PathLike[str] | None = None) -> Secret:
         text = os.environ.get(VARIABLE)
         if text is None:
             raise ReleaseError(
-                f"There is no secret: name a file, or put it in the environment as {VARIABLE}."
+                "There is no secret: name its file (`--secret-file`), or put it in the environment "
+                f"as {VARIABLE}."
             )
         return _decoded(text, f"The secret in {VARIABLE}")
     source = Path(path)
