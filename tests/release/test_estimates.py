@@ -139,6 +139,26 @@ def test_a_single_county_of_a_state_is_fixed_and_its_margin_says_so():
     assert "1 of them fixed" in repr(cells)
 
 
+def test_noise_that_mostly_is_0_has_no_margin_of_error_and_is_not_exact():
+    release = make(sdp.PureDP(12.0), 0, sdp.hold("state"), mechanism="projected")
+    cells = release.cells()
+    assert not cells.margin_of_error().any()
+    assert not cells.fixed.any()
+    assert "exact" not in cells.shown("").text()
+    # Designs are compared by what noise there is, not by 0.
+    assert cells.mean_squared_margin() == pytest.approx(np.mean(cells.stderr**2))
+    held = release.margin("state")
+    assert held.fixed.all()
+    assert held.mean_squared_margin() == 0.0
+
+
+def test_margins_of_error_of_whole_figures_are_whole_where_laws_are_simulated():
+    designed = sdp.design(DOMAIN, sdp.hold("county") & sdp.hold("sex"), sdp.PureDP(1.0), decimals=0)
+    cells = designed.accuracy()
+    assert cells.methods() == {"simulated"}
+    assert np.array_equal(cells.margin_of_error(), np.rint(cells.margin_of_error()))
+
+
 # -------------------------------------------------------------------------- against dense algebra
 
 

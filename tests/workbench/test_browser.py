@@ -86,9 +86,7 @@ def same_numbers(tab: Page, path: Path) -> None:
         )
         for row in rows.all()
     ]
-    assert shown == [
-        (line["what"], f"{line['figures']:,}", ends(line["margin_of_error_95"])) for line in lines
-    ]
+    assert shown == [(line["what"], f"{line['figures']:,}", ends(line)) for line in lines]
 
 
 def test_from_an_empty_page_to_a_verified_release(

@@ -9,7 +9,10 @@ from subspacedp.errors import SubspaceDPError
 from subspacedp.publication import plan
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.workbench.computing import Asked, parts
+from subspacedp.workbench.draft import Draft
+from subspacedp.workbench.page import both_shown, ends, page
 from subspacedp.workbench.processes import refusal
+from subspacedp.workbench.session import Session
 
 GROUPINGS = """\
 data: {source: none.csv, unit: row}
@@ -61,10 +64,11 @@ def test_held_figures_of_invented_people_stay_exact(no_data):
     asked = Asked(text=text, folder=str(no_data), margin=("state",))
     invented = dict(parts(asked))["invented"]
     assert invented["names"] == ["state"]
-    assert invented["margin_of_error"] == 0
+    assert invented["exact"]
     assert all(row["before"] == row["after"] for row in invented["rows"])
     loose = dict(parts(Asked(text=text, folder=str(no_data), margin=("age",))))["invented"]
     assert any(row["before"] != row["after"] for row in loose["rows"])
+    assert not loose["exact"]
 
 
 def test_labels_in_no_group_are_counted_in_none(no_data):
@@ -112,10 +116,27 @@ def test_two_groupings_that_cross_are_held_exactly_and_their_differences_are_tol
     exact = [
         line["what"]
         for line in said["plan"]["releases"][0]["errors"]
-        if line["margin_of_error_95"][1] == 0
+        if line["published_exactly"] == line["figures"]
     ]
     assert exact == ["school × sex (held)", "health × sex (held)", "school"]
     assert "cross on `block`" in said["structure"]["table"]
+
+
+def test_noise_that_mostly_is_0_is_not_shown_as_exact(no_data):
+    text = SPECIFICATION.replace("epsilon: 0.5", "epsilon: 40")
+    said = dict(parts(Asked(text=text, folder=str(no_data))))
+    session = Session(Draft(no_data / "publication.yaml"))
+    session.known.parts.update(said)
+    lines = {line["what"]: line for line in said["plan"]["releases"][0]["errors"]}
+    cells, held = lines["every cell"], lines["state (held)"]
+    assert cells["margin_of_error_95"] == held["margin_of_error_95"] == [0.0, 0.0]
+    assert ends(cells) == "± 0"
+    assert ends(held) == "exact"
+    assert page(session).count('<tr class="exact">') == 1
+    session.kept = session.known
+    assert {row["what"]: ends(row["now"]) for row in both_shown(session)["both"]["rows"]} == {
+        what: ends(line) for what, line in lines.items()
+    }
 
 
 def test_every_fault_has_its_line(no_data):

@@ -97,7 +97,9 @@ class Accuracy:
     def margin_of_error(
         self, level: float = 0.95, *, simultaneous: bool = False, method: str = "exact"
     ) -> Any:
-        """Half the width of the interval of every figure.
+        """Half the width of the interval of every figure; may be 0 where noise mostly is.
+
+        What is published exactly has no noise at all: `fixed`.
 
         Parameters
         ----------
@@ -152,7 +154,8 @@ class Accuracy:
         """The mean of squared margins of error, by importance: what designs are judged by.
 
         A few laws are worked out, from the smallest to the largest variance; the other figures
-        are taken to have the same proportion of margin to standard error.
+        are taken to have the same proportion of margin to standard error. A margin of 0 with noise
+        counts as a standard error.
         """
         alpha = 1 - check_level(level)
         if importance is None:
@@ -173,7 +176,8 @@ class Accuracy:
         order = loose[np.argsort(variance[loose], kind="stable")]
         few = order[np.linspace(0, order.size - 1, min(JUDGED, order.size)).astype(np.int64)]
         margins = [self.figures.law(int(law)).margin_of_error(alpha) for law in laws[few]]
-        return mean * math.fsum(q * q for q in margins) / float(variance[few].sum())
+        squares = [q * q or v for q, v in zip(margins, variance[few].tolist(), strict=True)]
+        return mean * math.fsum(squares) / float(variance[few].sum())
 
     @property
     def size(self) -> int:

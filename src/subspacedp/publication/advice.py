@@ -355,15 +355,14 @@ class _Adviser:
         """A grand total that no neighbouring change alters, and that is not held."""
         if not self.specification.neighbours.keeps_total or one.wanted.held.margins:
             return
-        before = one.margin_of_error(())
-        if before == 0:
+        if one.squared_error(()) == 0:
             return
         change = self._change((*one.wanted.table.place, "hold"), [[]])
         trial = self._try(change)
         other = trial and trial.get(one.wanted.name)
         if not other or other.design.guarantee.kind != "plain":
             return
-        gain = _mean(one.ratios(other))
+        before, gain = one.margin_of_error(()), _mean(one.ratios(other))
         also = f", and what is published has {_times(gain)}" if gain >= WORTH_SAYING else ""
         yield Advice(
             topic="grand total",
@@ -634,7 +633,7 @@ def drowned(kinds: Kinds, shape: Sequence[int], records: int) -> float:
     ----------
     1. Nothing but the public law of the noise, the shape and the number of records enters.
     """
-    margins = [margin if margin > 0 else -1.0 for _, margin in kinds]  # exact ones do not drown
+    margins = [margin if margin > 0 else -1.0 for _, margin in kinds]  # 0 is read off a 0
     generator = np.random.default_rng(0)  # public, and the same in every plan
     mean = np.full(DRAWS, float(records))
     for labels in shape:

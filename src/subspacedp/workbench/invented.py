@@ -75,6 +75,7 @@ def simulated(
         "persons": int(codes.shape[1]),
         "figures": len(before),
         "margin_of_error": line.margin_of_error[1],
+        "exact": line.fixed == line.figures,
         "axes": [level.name for level in levels],
         "rows": rows,
         "whole": mechanism.decimals == 0,

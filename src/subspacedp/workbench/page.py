@@ -77,6 +77,7 @@ def _environment() -> Any:
         "keys": keys_shown,
         "flowed": flowed,
     }
+    made.tests["exact"] = is_exact
     made.globals |= {"log_place": log_place, "min": min, "max": max}
     return made
 
@@ -106,14 +107,14 @@ def errors_shown(session: Session) -> dict[str, Any]:
             {**line, "before": earlier.get((release["name"], line["what"]))}
             for line in release["errors"]
         ]
-        loose = [line["margin_of_error_95"] for line in lines if line["margin_of_error_95"][1] > 0]
+        loose = [line["margin_of_error_95"] for line in lines if not is_exact(line)]
         releases.append(
             {
                 **release,
                 "lines": lines,
                 "figures": sum(line["figures"] for line in lines),
                 "exact": sum(line["published_exactly"] for line in lines),
-                "scale": _scale([e for pair in loose for e in pair]),
+                "scale": _scale([e for pair in loose for e in pair if e > 0]),
                 "worst": max((pair[1] for pair in loose), default=0.0),
                 "readable": [_readable(line) for line in lines[:MOST_LINES]],
             }
@@ -127,9 +128,9 @@ def errors_shown(session: Session) -> dict[str, Any]:
     }
 
 
-def _by_table(plan: Mapping[str, Any]) -> dict[tuple[str, str], tuple[float, float]]:
+def _by_table(plan: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
     return {
-        (release["name"], line["what"]): line["margin_of_error_95"]
+        (release["name"], line["what"]): line
         for release in plan["releases"]
         for line in release["errors"]
     }
@@ -158,14 +159,15 @@ def both_shown(session: Session) -> dict[str, Any]:
     rows = []
     for key in dict.fromkeys([*before, *after]):
         one, two = before.get(key), after.get(key)
-        both = one is not None and two is not None and one[1] > 0 and two[1] > 0
+        loose = [line for line in (one, two) if line is not None and not is_exact(line)]
+        errors = [line["margin_of_error_95"][1] for line in loose]
         rows.append(
             {
                 "release": key[0],
                 "what": key[1],
                 "kept": one,
                 "now": two,
-                "ratio": two[1] / one[1] if both and one and two else None,
+                "ratio": errors[1] / errors[0] if len(errors) == 2 and errors[0] > 0 else None,
             }
         )
     return {"both": {"kept": kept.plan, "now": now.plan, "rows": rows}}
@@ -197,11 +199,18 @@ def names_words(names: Any) -> str:
     return " × ".join(map(str, names)) or "grand total"
 
 
-def ends(pair: Any) -> str:
-    """From the least to the largest of a family."""
-    low, high = pair
-    if high == 0:
+def is_exact(line: Mapping[str, Any]) -> bool:
+    """Whether all figures of a line of a plan are published exactly."""
+    return bool(line["published_exactly"] == line["figures"])
+
+
+def ends(line: Mapping[str, Any]) -> str:
+    """From the least to the largest margin of error of a line of a plan."""
+    if is_exact(line):
         return "exact"
+    low, high = line["margin_of_error_95"]
+    if high == 0:
+        return "± 0"
     return f"± {figure(high)}" if high - low < 0.02 * high else f"± {figure(low)} to {figure(high)}"
 
 

@@ -604,7 +604,7 @@ class MarginNoise(NoiseModel):
         coefficients, unit_variance = self.roundings(w)
         if float(coefficients**2 @ unit_variance) < WORTH_WHILE * self.variance(w):
             return law
-        return Least((self.small.law_of(inside, coefficients), law))
+        return Least((self.small.law_of(inside, coefficients, self._step(w)), law))
 
     def inside(self, weights: FloatArray) -> FloatArray:
         """Π_N w, by group means."""

@@ -48,12 +48,15 @@ class Simulated:
     """
 
     sizes: FloatArray  # |S| of every draw, in increasing order
+    whole: bool = False  # whether they are whole numbers
     method: str = "simulated"
 
     @classmethod
-    def of(cls, draws: FloatArray) -> Simulated:
-        """From draws of S."""
-        return cls(np.sort(np.abs(draws)))
+    def of(cls, draws: FloatArray, step: float | None = None) -> Simulated:
+        """From draws of S, which is a multiple of the step if one is given."""
+        if step is not None:
+            draws = np.rint(draws / step) * step
+        return cls(np.sort(np.abs(draws)), step is not None and step.is_integer())
 
     def tail(self, distance: float) -> float:
         """At least P(|S| ≥ distance): the upper bound of Clopper and Pearson."""
@@ -74,7 +77,7 @@ class Simulated:
         beyond = _beyond(number, alpha)
         if beyond < 0:
             return math.inf
-        return float(self.sizes[number - 1 - beyond]) * (1 + 1e-9)
+        return float(self.sizes[number - 1 - beyond]) * (1.0 if self.whole else 1 + 1e-9)
 
 
 @lru_cache
@@ -110,10 +113,12 @@ class SmallTable:
             out -= np.maximum(turns - 1e-12, 0.0) / (np.pi * k) ** 2
         return np.asarray(np.maximum(out, 0.0) + 1e-12)
 
-    def law_of(self, inside: FloatArray, coefficients: FloatArray) -> Simulated:
-        """The law of Σ aᵢeᵢ − Σ vⱼuⱼ."""
+    def law_of(
+        self, inside: FloatArray, coefficients: FloatArray, step: float | None = None
+    ) -> Simulated:
+        """The law of Σ aᵢeᵢ − Σ vⱼuⱼ, which is a multiple of the step if one is given."""
         table = self.law, self.entries.shape, self.entries.tobytes()
-        return _law_of(table, inside.tobytes(), coefficients.tobytes())
+        return _law_of(table, inside.tobytes(), coefficients.tobytes(), step)
 
 
 # A publication asks for the same when it is designed, written and verified. All of it is public:
@@ -131,7 +136,10 @@ def _draws(law: KnownLaw, shape: tuple[int, int], entries: bytes) -> tuple[Float
 
 @lru_cache(maxsize=64)
 def _law_of(
-    table: tuple[KnownLaw, tuple[int, int], bytes], inside: bytes, coefficients: bytes
+    table: tuple[KnownLaw, tuple[int, int], bytes],
+    inside: bytes,
+    coefficients: bytes,
+    step: float | None,
 ) -> Simulated:
     noise, moved = _draws(*table)
-    return Simulated.of(noise @ np.frombuffer(inside) - moved @ np.frombuffer(coefficients))
+    return Simulated.of(noise @ np.frombuffer(inside) - moved @ np.frombuffer(coefficients), step)

@@ -355,9 +355,8 @@ class WeightedSum:
         if step is not None:
             # P(|S| > q) = P(|S| ≥ q + step): the last multiple below the first point is enough.
             first = (math.ceil(first / step - 1e-6) - 1) * step
-            whole = self.step is not None and self.step.is_integer() and first.is_integer()
-            if whole and first > 0:  # endpoints have no rounding; 0 is for what is fixed
-                return first
+            if self.step is not None and self.step.is_integer() and first.is_integer():
+                return max(first, 0.0)  # whole figures: endpoints have no rounding
         # Endpoints on a lattice must survive the rounding of float64.
         return max(first, 0.0) * (1 + 1e-9) + 1e-9 * math.sqrt(self.variance)
 

@@ -371,6 +371,7 @@ class Marginals(Mechanism):
             kind = int(np.argmax(alike.variance))
             if not contrasts:
                 error = self.noise.total_law(margin, kind).margin_of_error(ALPHA)
+                error = error or math.sqrt(alike.variance[kind])  # of noise that mostly is 0
                 out.append(float(alike.noise[kind]) * (target / error) ** 2)
                 continue
             most = int(np.argmax(np.where(alike.noise > 0, alike.rounding, -1.0)))
