@@ -270,6 +270,7 @@ MEASURED = [
     ("docs/groupings.md", "| 5,000 invented tracts", "crossing_texas"),
     ("docs/groupings.md", "| 62,500 tracts", "crossing_million"),
     ("docs/marginals.md", "Time and memory are linear", "marginals_"),
+    ("docs/workbench.md", "Twenty tables with 100,000", "workbench"),
 ]
 UNITS = {"ns": 1e-9, "ms": 1e-3, "s": 1.0, "MiB": 2.0**20, "GiB": 2.0**30, "times": 1.0, "×": 1.0}
 QUANTITY = re.compile(rf"([\d.,]*\d) ({'|'.join(UNITS)})(?!\w| \d)")  # not 3 × 4
