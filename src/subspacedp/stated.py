@@ -13,6 +13,7 @@ import re
 import stat
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -116,6 +117,20 @@ def check_plain(data: Any, name: str) -> None:
 def _check_whole(values: Iterable[int], name: str) -> None:
     if any(value.bit_length() > MAX_BITS for value in values):
         raise ReleaseError(f"{name} has a whole number of more than {MAX_BITS} bits.")
+
+
+def canonical(data: Any) -> bytes:
+    """Plain data as text of one form, sorted and without spaces: what digests and signatures bind.
+
+    >>> canonical({"b": [1, 2], "a": None})
+    b'{"a":null,"b":[1,2]}'
+    """
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
+def digest_of(data: Any) -> str:
+    """SHA-256 of plain data as JSON with sorted keys and no spaces."""
+    return sha256(canonical(data)).hexdigest()
 
 
 def stated_whole(text: Any) -> int:

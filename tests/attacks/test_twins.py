@@ -28,7 +28,6 @@ from tests.release.test_rebuild import (
 
 import subspacedp as sdp
 from subspacedp.agents import AgentPlan, Partition, make_plan
-from subspacedp.agents.plan import _digest
 from subspacedp.errors import ReleaseError
 from subspacedp.invariants import HeldMatrix
 from subspacedp.mechanisms import extended
@@ -37,6 +36,7 @@ from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.queries import linear as queries
+from subspacedp.stated import digest_of
 
 # ---------------------------------------------------------------- 1: noise dealt in float64
 
@@ -124,7 +124,7 @@ def test_an_altered_plan_with_a_new_digest_is_caught(monkeypatch):
     partition = Partition.by(entries.query.domain, "ward")
     content = json.loads(json.dumps(make_plan(_honest(), partition).content()))
     content["design"] = hostile_entries()
-    altered = {**content, "sha256": _digest(content)}
+    altered = {**content, "sha256": digest_of(content)}
     with pytest.raises(ReleaseError):
         AgentPlan.from_dict(altered)
     monkeypatch.setattr(extended, "basis_from", trusting_basis)

@@ -175,9 +175,8 @@ def _readers(kind: str) -> list[Any]:
 
 def main() -> None:
     """Every file through every reader."""
-    from subspacedp.agents.plan import _digest
     from subspacedp.errors import SubspaceDPError
-    from subspacedp.release.certificate import design_digest
+    from subspacedp.stated import digest_of
 
     home, (seed, number, share) = Path(sys.argv[1]), map(int, sys.argv[2:5])
     shuffle = random.Random(seed)
@@ -199,9 +198,9 @@ def main() -> None:
         for case in altered:
             if plan and isinstance(case, dict):
                 content = {k: v for k, v in case.items() if k != "sha256"}
-                case = {**content, "sha256": _digest(content)}
+                case = {**content, "sha256": digest_of(content)}
             elif isinstance(case, dict) and "design_sha256" in case:
-                case = {**case, "design_sha256": design_digest(case.get("design"))}
+                case = {**case, "design_sha256": digest_of(case.get("design"))}
             cases.append(json.dumps(case))
         if number:  # bytes changed anywhere
             raw = original.encode()

@@ -17,6 +17,7 @@ from subspacedp.release.certificate import (
     error_model_text,
     same_model,
 )
+from subspacedp.stated import digest_of
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(error_model_schema()))
 
@@ -99,7 +100,7 @@ def test_it_is_as_its_schema_says_and_the_same_on_every_machine(name):
     assert list(SCHEMA.iter_errors(model)) == []
     assert same_model(error_model(FITTED[name]().mechanism), model)
     assert model["design_sha256"] == json.loads(
-        json.dumps(sdp.release.certificate.design_digest(FITTED[name]().mechanism.as_dict()))
+        json.dumps(digest_of(FITTED[name]().mechanism.as_dict()))
     )
 
 

@@ -12,7 +12,6 @@ from tests.release.mutations import put, some
 
 import subspacedp as sdp
 from subspacedp.agents import AgentPlan, Partition, make_plan
-from subspacedp.agents.plan import _digest
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.frozen import frozen
 from subspacedp.mechanisms import extended, registry
@@ -23,8 +22,7 @@ from subspacedp.mechanisms.registry import MECHANISMS, mechanism_from
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.privacy.budgets import BUDGETS
 from subspacedp.release import verify_folder
-from subspacedp.release.certificate import design_digest
-from subspacedp.stated import first_difference
+from subspacedp.stated import digest_of, first_difference
 
 PER_DESIGN = 60
 TRIED = 25  # neighbours of an altered design
@@ -299,7 +297,7 @@ def altered_folder(source, target, change, *, digest=False):
     data = json.loads(path.read_text("utf-8"))
     change(data["design"])
     if digest:
-        data["design_sha256"] = design_digest(data["design"])
+        data["design_sha256"] = digest_of(data["design"])
     path.write_text(json.dumps(data), "utf-8")
     return target
 
@@ -402,6 +400,6 @@ def test_a_plan_with_weights_times_a_million_is_refused():
     data["design"] = hostile_entries()
     data.pop("sha256")
     with pytest.raises(ReleaseError, match="larger than its grid allows"):
-        AgentPlan.from_dict({**data, "sha256": _digest(data)})
+        AgentPlan.from_dict({**data, "sha256": digest_of(data)})
     with pytest.raises(AlteredError):
         AgentPlan.from_dict({**data, "sha256": plan.digest})

@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_written_to_is_said(path, monkeypatch):
     def refuse(*_):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("subspacedp.workbench.draft.os.open", refuse)
+    monkeypatch.setattr("subspacedp.workbench.draft.write_durably", refuse)
     draft.put("title: kept in memory\n")
     assert draft.text == "title: kept in memory\n"
     assert "Read-only file system" in draft.copied

@@ -10,9 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,8 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray
 from subspacedp.errors import AlteredError, ReleaseError
+from subspacedp.release.folders import scratch_file, sync_folder
+from subspacedp.stated import canonical
 
 LONGEST_HEADER = 1 << 24
 
@@ -40,55 +40,17 @@ def write_new(path: Path, content: bytes, *, mode: int) -> None:
         if not same:
             raise ReleaseError(f"The file `{path}` exists already; it is never overwritten.")
         return
-    scratch = _scratch(path, content, mode)
     try:
-        os.link(scratch, path)  # fails where a file has appeared in the meantime
+        scratch = scratch_file(path, content, mode)
+        try:
+            os.link(scratch, path)  # fails where a file has appeared in the meantime
+        finally:
+            scratch.unlink(missing_ok=True)
     except FileExistsError:
         raise ReleaseError(f"The file `{path}` exists already; it is never overwritten.") from None
     except OSError as error:
-        raise ReleaseError(f"Cannot write `{path}`: {error.strerror}.") from None
-    finally:
-        scratch.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put new content in the place of an owner-only file, at one stroke."""
-    scratch = _scratch(path, content, 0o600)
-    try:
-        os.replace(scratch, path)
-    except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise ReleaseError(f"Cannot write `{path}`: {error.strerror}.") from None
-    _sync_folder(path.parent)
-
-
-def _scratch(path: Path, content: bytes, mode: int) -> Path:
-    """A complete owner-only file beside its place, on the disk."""
-    scratch = None
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        scratch = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            if hasattr(os, "fchmod"):
-                os.fchmod(file.fileno(), mode)
-    except OSError as error:
-        if scratch is not None:
-            scratch.unlink(missing_ok=True)
         raise ReleaseError(f"Cannot write `{path}`: {error.strerror or error}.") from None
-    return scratch
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    sync_folder(path.parent)
 
 
 def check_private(handle: int, path: Path, what: str) -> None:
@@ -148,8 +110,7 @@ def _kind(array: AnyArray) -> str:
 
 
 def _digest(header: Mapping[str, Any], payload: bytes) -> str:
-    text = json.dumps(dict(header), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    digest = hashlib.sha256(text.encode())
+    digest = hashlib.sha256(canonical(dict(header)))
     digest.update(b"\0")
     digest.update(payload)
     return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.release.designs import Design
-from subspacedp.stated import check_plain, read_json
+from subspacedp.stated import check_plain, digest_of, read_json
 
 FORMAT = "subspacedp plan 1"
 MOST_NUMBERS = 1 << 27  # that all parts of a masked plan have together
@@ -73,7 +72,7 @@ class AgentPlan:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content as JSON with sorted keys and no spaces."""
-        return _digest(self.content())
+        return digest_of(self.content())
 
     @property
     def masked(self) -> bool:
@@ -121,7 +120,7 @@ class AgentPlan:
             raise ReleaseError(f"The plan {name} does not have the parts of a plan.")
         check_plain(data, f"The plan {name}")
         content = {key: value for key, value in data.items() if key != "sha256"}
-        if data["sha256"] != _digest(content):
+        if data["sha256"] != digest_of(content):
             raise AlteredError(
                 f"The plan {name} was altered after it was made: its content does not fit its "
                 "digest; make a new plan, with a new id."
@@ -240,8 +239,3 @@ def _check_value(mechanism: Mechanism, value: Any) -> None:
         raise ReleaseError(
             f"`{value}` is an axis or level of the plan, so it cannot be its column of counts."
         )
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()

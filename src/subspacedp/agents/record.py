@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from subspacedp.agents.files import check_private, replace_file
+from subspacedp.agents.files import check_private
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
+from subspacedp.release.folders import write_durably
 
 FORMAT = "subspacedp record 1"
 
@@ -80,7 +81,10 @@ class Record:
             if earlier is None:
                 entries[key] = {"plan_sha256": plan.digest, "fingerprint": mark}
                 data = {"format": FORMAT, "entries": entries}
-                replace_file(self.path, (json.dumps(data, indent=1) + "\n").encode())
+                try:
+                    write_durably(self.path, (json.dumps(data, indent=1) + "\n").encode())
+                except OSError as error:
+                    raise ReleaseError(f"Cannot write `{self.path}`: {error.strerror}.") from None
                 return False
             if not hmac.compare_digest(earlier["fingerprint"], mark):
                 raise ReleaseError(

@@ -22,6 +22,7 @@ from subspacedp.invariants.held import HeldMargins, HeldValues
 from subspacedp.invariants.linear import HeldMatrix
 from subspacedp.queries import Query
 from subspacedp.tables import Domain, Label, Margin
+from subspacedp.tables.axis import is_label
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -95,7 +96,7 @@ class Inequalities:
         for pair in self.part_of:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
                 raise InvariantError("`part_of` takes pairs of labels: a part and its whole.")
-            if not all(map(_is_label, pair)):
+            if not all(map(is_label, pair)):
                 raise InvariantError("`part_of` takes labels: text or whole numbers.")
             pairs.append((_label(pair[0]), _label(pair[1])))
         object.__setattr__(self, "at_most", limits)
@@ -458,7 +459,7 @@ def _limits(margin: Margin, limit: Limit) -> FloatArray:
 def _plain(limit: Limit, named: str) -> Limit:
     """One whole number, one for every label, or a list of them for every axis."""
     if isinstance(limit, Mapping):
-        if not all(map(_is_label, limit)):
+        if not all(map(is_label, limit)):
             raise InvariantError(f"`at_most` of {named} takes labels: text or whole numbers.")
         return {_label(label): _whole(value, named) for label, value in limit.items()}
     if isinstance(limit, Sequence | np.ndarray) and not isinstance(limit, str | bytes):
@@ -481,7 +482,3 @@ def _whole(value: Any, named: str) -> int:
 
 def _label(label: Any) -> Label:
     return int(label) if isinstance(label, np.integer) else label
-
-
-def _is_label(label: object) -> bool:
-    return isinstance(label, (str, int, np.integer)) and not isinstance(label, bool)

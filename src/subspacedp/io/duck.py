@@ -16,7 +16,7 @@ import numpy as np
 
 from subspacedp.arrow import arrow_table
 from subspacedp.errors import DataError, without_values
-from subspacedp.io.engine import NAME, Kind, Opening, Source, name_parts, need
+from subspacedp.io.engine import NAME, Kind, Opening, Source, name_parts, need, sql_name
 from subspacedp.io.files import Scan, scan_of, shown_name, sql_text
 from subspacedp.io.foreign import ForeignFile, is_foreign, open_foreign
 from subspacedp.tables import Label
@@ -117,7 +117,7 @@ class DuckSource(Source):
             lambda: self._con.execute(f"ATTACH {sql_text(path)} AS subspacedp_file (READ_ONLY)"),
             f"The database `{path.name}` could not be opened",
         )
-        return ".".join(_name(part) for part in ("subspacedp_file", *name_parts(table)))
+        return ".".join(sql_name(part) for part in ("subspacedp_file", *name_parts(table)))
 
     def _loaded(self, foreign: ForeignFile, path: Path) -> str:
         """The rows of a file that can be read once only; like everything here they may spill."""
@@ -233,10 +233,6 @@ def _sha256() -> Any:
     return sha256
 
 
-def _name(value: str) -> str:
-    return '"' + value.replace('"', '""') + '"'
-
-
 def _is_database(path: Path) -> bool:
     return path.suffix.lower() in {".duckdb", ".db", ".ddb"}
 
@@ -262,12 +258,12 @@ def _plain(name: str, kind: str) -> str:
     if kind.startswith("DECIMAL") and _kind(kind) is Kind.WHOLE:
         wanted = "BIGINT"
     if kind == "TIMESTAMP WITH TIME ZONE":  # in UTC, whatever zone the machine is in
-        return f"make_timestamp(epoch_us({_name(name)})) AS {_name(name)}"
+        return f"make_timestamp(epoch_us({sql_name(name)})) AS {sql_name(name)}"
     if kind.startswith("TIMESTAMP"):
         wanted = "TIMESTAMP"
     if wanted is None or wanted == kind:
-        return _name(name)
-    return f"CAST({_name(name)} AS {wanted}) AS {_name(name)}"
+        return sql_name(name)
+    return f"CAST({sql_name(name)} AS {wanted}) AS {sql_name(name)}"
 
 
 class SpillFolder:

@@ -221,6 +221,11 @@ class Source(ABC):
         raise TypeError("a source is a connection to confidential data and is not pickled")
 
 
+def sql_name(name: str) -> str:
+    """A name as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def name_parts(table: str) -> list[str]:
     """The parts of a table's name between the dots; a part in double quotes may have dots.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from subspacedp.errors import DataError, without_values
-from subspacedp.io.engine import NAME, Kind, Opening, Source, name_parts, need, values
+from subspacedp.io.engine import NAME, Kind, Opening, Source, name_parts, need, sql_name, values
 from subspacedp.tables import Label
 
 _KINDS = {
@@ -83,7 +83,7 @@ class PostgresSource(Source):
         return cls(address, str(table))
 
     def _describe(self, table: str) -> dict[str, Kind]:
-        quoted = ".".join(_name(part) for part in name_parts(table))
+        quoted = ".".join(sql_name(part) for part in name_parts(table))
         sentence = f"The database has no table `{table}` that this user may read"
 
         def ask() -> list[Any]:
@@ -102,7 +102,7 @@ class PostgresSource(Source):
         if not kinds:
             raise DataError(f"{sentence}.")
         columns = ", ".join(
-            f"{_AS[kinds[name]].format(_column(name, kind))} AS {_name(name)}"
+            f"{_AS[kinds[name]].format(_column(name, kind))} AS {sql_name(name)}"
             for name, kind, _ in described
         )
         # Not materialised: only the columns that a statement uses are read.
@@ -159,14 +159,10 @@ def _sql_type(kind: str) -> str:
     return {"string": "text", "int64": "bigint"}[kind]
 
 
-def _name(value: str) -> str:
-    return '"' + value.replace('"', '""') + '"'
-
-
 def _column(name: str, kind: str) -> str:
     """The column; a time with a zone is that of UTC, whatever zone the server is in."""
     zoned = kind.startswith("timestamp") and kind.endswith("with time zone")
-    return f"({_name(name)} AT TIME ZONE 'UTC')" if zoned else _name(name)
+    return f"({sql_name(name)} AT TIME ZONE 'UTC')" if zoned else sql_name(name)
 
 
 def _kind(kind: str, group: str) -> Kind:

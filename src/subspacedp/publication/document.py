@@ -21,8 +21,10 @@ from subspacedp.problem import MAX_DECIMALS
 from subspacedp.publication.faults import nearest, shown
 from subspacedp.publication.fields import (
     DAY,
+    LIST_OR_MAPPING,
+    TEXT_OR_MAPPING,
+    TEXT_OR_NUMBER,
     BeforeValidator,
-    Discriminator,
     Edges,
     Field,
     Labels,
@@ -42,6 +44,7 @@ from subspacedp.publication.fields import (
     Weights,
     WithJsonSchema,
     model_validator,
+    only,
     rule,
     said,
 )
@@ -491,22 +494,17 @@ class MarginEntry(Section):
         return self.error is not None or self.relative is not None
 
 
-def _entry(value: object) -> object:
-    if not isinstance(value, Mapping | list | tuple | MarginEntry):
-        raise said(
-            "must be a list of axes or levels, in brackets, or keys such as "
-            f"{{margin: [county], error: 20}}; got {shown(value)}"
-        )
-    return value
-
-
 Format = Literal["csv", "parquet", "xlsx", "sdmx-csv"]
 PublishedMargins = Annotated[
     tuple[
         Annotated[
             Annotated[Texts, Tag("#list")] | Annotated[MarginEntry, Tag("#mapping")],
-            Discriminator(lambda value: "#list" if isinstance(value, list | tuple) else "#mapping"),
-            BeforeValidator(_entry),
+            LIST_OR_MAPPING,
+            only(
+                Mapping | list | tuple | MarginEntry,
+                "must be a list of axes or levels, in brackets, or keys such as "
+                "{margin: [county], error: 20}",
+            ),
         ],
         ...,
     ],
@@ -631,8 +629,10 @@ class Sum(Section):
         return self
 
 
-def replaced(data: dict[str, Any]) -> None:
+def replaced(data: Any) -> Any:
     """Refuse what earlier versions had for noise at several levels, and say what to write now."""
+    if not isinstance(data, dict):
+        return data
     now = (
         "write `mechanism: marginals` (or leave it out), and under `publish: margins` the tables "
         "of the levels that count, such as [state, sex]"
@@ -643,6 +643,7 @@ def replaced(data: dict[str, Any]) -> None:
         raise said(f"is no longer a key here; {now}", "levels")
     if "importance" in data:
         raise said(f"is now `weights` under `publish`, one number a table; {now}", "importance")
+    return data
 
 
 def _limit(value: object) -> object:
@@ -658,7 +659,7 @@ def _limit(value: object) -> object:
 LimitValue = Annotated[
     Annotated[Text, Tag("#text")]
     | Annotated[Annotated[int, Field(ge=0, le=MAX_LIMIT)], Tag("#number")],
-    Discriminator(lambda value: "#text" if isinstance(value, str) else "#number"),
+    TEXT_OR_NUMBER,
     BeforeValidator(_limit),
 ]
 
@@ -730,13 +731,7 @@ class TableEntry(Section):
         default_factory=dict, description="Clipped sums of a value beside the counts."
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _replaced(cls, data: Any) -> Any:
-        """Keys and names of earlier versions, with what to write now."""
-        if isinstance(data, dict):
-            replaced(data)
-        return data
+    _replaced = model_validator(mode="before")(replaced)
 
 
 def _amount(value: object) -> object:
@@ -747,7 +742,7 @@ def _amount(value: object) -> object:
 
 Amount = Annotated[
     Annotated[Literal["least"], Tag("#text")] | Annotated[Positive, Tag("#number")],
-    Discriminator(lambda value: "#text" if isinstance(value, str) else "#number"),
+    TEXT_OR_NUMBER,
     BeforeValidator(_amount),
 ]
 
@@ -879,16 +874,10 @@ class About(Section):
     )
 
 
-def _about(value: object) -> object:
-    if not isinstance(value, str | Mapping):
-        raise said(f"must be a text or `{{text: ..., persons: ...}}`; got {shown(value)}")
-    return value
-
-
 AboutText = Annotated[
     Annotated[Text, Tag("#text")] | Annotated[About, Tag("#mapping")],
-    Discriminator(lambda value: "#text" if isinstance(value, str) else "#mapping"),
-    BeforeValidator(_about),
+    TEXT_OR_MAPPING,
+    only(str | Mapping, "must be a text or `{text: ..., persons: ...}`"),
 ]
 
 
@@ -900,7 +889,7 @@ def _engine(value: object) -> object:
 
 EngineName = Annotated[
     Annotated[Literal["dask"], Tag("#text")] | Annotated[Engine, Tag("#mapping")],
-    Discriminator(lambda value: "#text" if isinstance(value, str) else "#mapping"),
+    TEXT_OR_MAPPING,
     BeforeValidator(_engine),
 ]
 
@@ -995,13 +984,7 @@ class Document(Section):
         """Whether every axis of a table is one that `axes` defines."""
         return all(set(table.axes) <= set(self.axes) for table in (self.tables or {}).values())
 
-    @model_validator(mode="before")
-    @classmethod
-    def _replaced(cls, data: Any) -> Any:
-        """Keys and names of earlier versions, with what to write now."""
-        if isinstance(data, dict):
-            replaced(data)
-        return data
+    _replaced = model_validator(mode="before")(replaced)
 
     @model_validator(mode="after")
     def _check(self) -> Document:

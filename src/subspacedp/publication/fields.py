@@ -25,8 +25,10 @@ except ImportError:
     raise missing_extra() from None
 
 __all__ = [
+    "LIST_OR_MAPPING",
+    "TEXT_OR_MAPPING",
+    "TEXT_OR_NUMBER",
     "BeforeValidator",  # pydantic's own, so that one place knows that it may be missing
-    "Discriminator",
     "Edges",
     "Field",
     "Labels",
@@ -46,6 +48,7 @@ __all__ = [
     "Weights",
     "WithJsonSchema",
     "model_validator",
+    "only",
     "rule",
     "said",
 ]
@@ -63,16 +66,15 @@ def _label(value: object) -> object:
     return value
 
 
-def _labels(value: object) -> object:
-    if not isinstance(value, str | list | tuple | Mapping):
-        raise said("must be a list of labels, the path of a code list, or `from-data`")
-    return value
+def only(kinds: Any, rule: str, *, quoted: bool = True) -> BeforeValidator:
+    """A check that a value is of some kinds; the sentence quotes what it is."""
 
+    def check(value: object) -> object:
+        if not isinstance(value, kinds):
+            raise said(f"{rule}; got {shown(value)}" if quoted else rule)
+        return value
 
-def _titles(value: object) -> object:
-    if not isinstance(value, str | Mapping):
-        raise said(f"must be a text, or give names their titles; got {shown(value)}")
-    return value
+    return BeforeValidator(check)
 
 
 def _edge(value: object) -> object:
@@ -87,11 +89,12 @@ def _edge(value: object) -> object:
     return number
 
 
-def _levels(value: object) -> object:
-    if not isinstance(value, Mapping | list | tuple):
-        raise said("must be a list of columns of the code list, or give every level its groups")
-    return value
-
+# Which of two forms a value has, beside a mapping.
+TEXT_OR_MAPPING = Discriminator(lambda value: "#text" if isinstance(value, str) else "#mapping")
+LIST_OR_MAPPING = Discriminator(
+    lambda value: "#list" if isinstance(value, list | tuple) else "#mapping"
+)
+TEXT_OR_NUMBER = Discriminator(lambda value: "#text" if isinstance(value, str) else "#number")
 
 DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 Text = Annotated[str, Field(min_length=1)]
@@ -133,19 +136,27 @@ Labels = Annotated[
             else "#list"
         )
     ),
-    BeforeValidator(_labels),
+    only(
+        str | list | tuple | Mapping,
+        "must be a list of labels, the path of a code list, or `from-data`",
+        quoted=False,
+    ),
 ]
 Levels = Annotated[
     Annotated[Texts, Tag("#list")] | Annotated[dict[Text, dict[Value, Values]], Tag("#mapping")],
-    Discriminator(lambda value: "#mapping" if isinstance(value, Mapping) else "#list"),
-    BeforeValidator(_levels),
+    LIST_OR_MAPPING,
+    only(
+        Mapping | list | tuple,
+        "must be a list of columns of the code list, or give every level its groups",
+        quoted=False,
+    ),
 ]
 Title = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 Titles = Annotated[
     Annotated[Title, Tag("#text")]
     | Annotated[Annotated[dict[Text, Title], Field(min_length=1)], Tag("#mapping")],
-    Discriminator(lambda value: "#text" if isinstance(value, str) else "#mapping"),
-    BeforeValidator(_titles),
+    TEXT_OR_MAPPING,
+    only(str | Mapping, "must be a text, or give names their titles"),
 ]
 
 

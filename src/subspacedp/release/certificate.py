@@ -10,7 +10,6 @@ The law of released minus true figures is for readers in any language, and follo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -25,6 +24,7 @@ from subspacedp.mechanisms.registry import MECHANISMS
 from subspacedp.noise import QUANTILE_BOUND, KnownLaw
 from subspacedp.privacy.budgets import BUDGETS
 from subspacedp.release.verify import SEEDED
+from subspacedp.stated import digest_of
 
 if TYPE_CHECKING:
     from subspacedp.mechanisms.base import Mechanism
@@ -178,7 +178,7 @@ def certificate(release: Release) -> dict[str, Any]:
             else {}
         ),
         "design": stated,
-        "design_sha256": design_digest(stated),
+        "design_sha256": digest_of(stated),
         "guarantee": {
             "kind": guarantee.kind,
             "name": guarantee.name,
@@ -212,12 +212,6 @@ def certificate(release: Release) -> dict[str, Any]:
             "expected_squared_error": _number_or_none(_expected_error(mechanism)),
         },
     }
-
-
-def design_digest(design: Any) -> str:
-    """SHA-256 of a design's plain data as JSON with sorted keys and no spaces."""
-    text = json.dumps(design, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _expected_error(mechanism: Mechanism) -> float:
@@ -315,7 +309,7 @@ def error_model(mechanism: Mechanism) -> dict[str, Any]:
     noise = mechanism.noise
     return {
         "format": MODEL_FORMAT,
-        "design_sha256": design_digest(mechanism.as_dict()),
+        "design_sha256": digest_of(mechanism.as_dict()),
         "figures": mechanism.query.size,
         "zero": noise.nothing,
         "noise": noise.stated_noise(),

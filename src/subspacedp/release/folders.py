@@ -236,16 +236,32 @@ def sync_tree(folder: Path) -> None:
         sync_folder(Path(below))
 
 
+def scratch_file(path: Path, content: bytes, mode: int) -> Path:
+    """A complete file beside its place, on disk; until then nobody but its owner can read it."""
+    import tempfile
+
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    scratch = Path(name)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.chmod(scratch, mode)
+            os.fsync(handle)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    return scratch
+
+
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """A file, of its owner alone, that is on disk when this returns, complete or not at all."""
-    scratch = path.with_name(f"{path.name}.writing")
-    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(handle, "wb") as file:
-        os.chmod(scratch, mode)
-        file.write(content)
-        file.flush()
-        os.fsync(handle)
-    scratch.replace(path)
+    """A file that is on disk when this returns, in the place of any other, or not there at all."""
+    scratch = scratch_file(path, content, mode)
+    try:
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

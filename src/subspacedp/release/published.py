@@ -38,6 +38,7 @@ from subspacedp.mechanisms.figures import (
 from subspacedp.queries import Query, as_query
 from subspacedp.special import normal_quantile
 from subspacedp.tables import Domain, Level, Margin
+from subspacedp.tables.axis import is_label
 
 CLOSE = 1e-5  # of a margin of error: how near an end of the interval of a ratio has to be
 
@@ -239,10 +240,6 @@ class PublishedValues(ABC):
         )
 
 
-def _is_label(value: object) -> bool:
-    return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
-
-
 def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
     """Weights 1 for the cells with given labels of axes or levels, 0 elsewhere.
 
@@ -268,7 +265,7 @@ def where(about: Domain | Query, labels: dict[str, Any]) -> FloatArray:
         several = isinstance(wanted, (list, tuple, set, frozenset, np.ndarray))
         chosen = list(wanted) if several else [wanted]
         groups = {label: g for g, label in enumerate(level.labels)}
-        unknown = [label for label in chosen if not _is_label(label) or label not in groups]
+        unknown = [label for label in chosen if not is_label(label) or label not in groups]
         if unknown:
             alike = [
                 label for label in groups if str(label).casefold() == str(unknown[0]).casefold()

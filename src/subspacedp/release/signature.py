@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from subspacedp.blocks.digests import file_digest, is_tree
 from subspacedp.errors import ReleaseError
 from subspacedp.release.verify import Check
-from subspacedp.stated import json_of
+from subspacedp.stated import canonical, json_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -172,7 +172,7 @@ def sign_folder(
     `known` is as for `write_digests`.
     """
     digests = _digests(folder, SIGNATURE, SUCCESSOR, known=known or {})
-    text = _signature_text(public_bytes(key), digests, key.sign(_message(digests)))
+    text = _signature_text(public_bytes(key), digests, key.sign(canonical(digests)))
     (folder / SIGNATURE).write_bytes(text.encode())
 
 
@@ -203,7 +203,7 @@ def check_signature(
         files = _stated_files(data)
         signer = base64.b64decode(data["public_key"], validate=True)
         signature = base64.b64decode(data["signature"], validate=True)
-        Ed25519PublicKey.from_public_bytes(signer).verify(signature, _message(files))
+        Ed25519PublicKey.from_public_bytes(signer).verify(signature, canonical(files))
     except FileNotFoundError:
         return Check(NAME, False, f"there is no {SIGNATURE}")
     except InvalidSignature:
@@ -288,7 +288,3 @@ def _digest(path: Path, *, tree: bool) -> str:
         return file_digest(path, tree=tree)
     what = f"link to {path.readlink()}" if path.is_symlink() else "no file"
     return hashlib.sha256(what.encode()).hexdigest()
-
-
-def _message(digests: Mapping[str, str]) -> bytes:
-    return json.dumps(digests, sort_keys=True, separators=(",", ":")).encode()

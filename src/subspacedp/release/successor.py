@@ -20,7 +20,7 @@ from subspacedp.release.files import CERTIFICATE, read_certificate
 from subspacedp.release.folders import write_durably
 from subspacedp.release.signature import SIGNATURE, SUCCESSOR, public_bytes, signer_of
 from subspacedp.release.verify import Check
-from subspacedp.stated import json_of
+from subspacedp.stated import canonical, json_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -62,7 +62,7 @@ def note_successor(old: Path, new: Path, key: Ed25519PrivateKey | None) -> None:
             **{k: v for k, v in facts.as_dict().items() if k in ("title", "date", "version")},
         },
     }
-    signed = None if key is None else (public_bytes(key), key.sign(_message(stated)))
+    signed = None if key is None else (public_bytes(key), key.sign(canonical(stated)))
     text = _text(stated, signed)
     path = old / SUCCESSOR
     if path.exists():
@@ -117,7 +117,7 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes | None]:
         public = base64.b64decode(data["public_key"], validate=True)
         signature = base64.b64decode(data["signature"], validate=True)
         try:
-            Ed25519PublicKey.from_public_bytes(public).verify(signature, _message(stated))
+            Ed25519PublicKey.from_public_bytes(public).verify(signature, canonical(stated))
         except InvalidSignature:
             raise ValueError("the signature does not fit") from None
         signed = (public, signature)
@@ -132,10 +132,6 @@ def _text(stated: dict[str, Any], signed: tuple[bytes, bytes] | None) -> str:
         names = ("public_key", "signature")
         data |= {n: base64.b64encode(b).decode() for n, b in zip(names, signed, strict=True)}
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-
-
-def _message(stated: dict[str, Any]) -> bytes:
-    return json.dumps(stated, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _certificate_of(folder: Path) -> dict[str, Any]:

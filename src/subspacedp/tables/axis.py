@@ -20,6 +20,13 @@ from subspacedp.errors import DomainError
 from subspacedp.frozen import frozen
 
 Label = str | int
+
+
+def is_label(value: object) -> bool:
+    """Whether a value can be the label of a group: text or a whole number."""
+    return isinstance(value, (str, int, np.integer)) and not isinstance(value, bool)
+
+
 MAX_LABELS = 2**33
 
 

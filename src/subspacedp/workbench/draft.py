@@ -6,7 +6,6 @@ the text names is known, to notice others in their place.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 from subspacedp.errors import ReleaseError
 from subspacedp.io.sources import is_path
 from subspacedp.publication.reading import read_text
+from subspacedp.release.folders import write_durably
 
 NEW = """\
 # Every key is explained in the documentation under "specification".
@@ -152,17 +152,9 @@ class Draft:
 
 def _write(path: Path, text: str, mode: int) -> None:
     """The whole text or nothing of it."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
+        write_durably(path, text.encode(), mode)
     except OSError as error:
-        with suppress(OSError):
-            scratch.unlink(missing_ok=True)
         raise ReleaseError(f"Cannot write `{path}`: {error.strerror}.") from None
 
 
