@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import subspacedp as sdp
 from subspacedp.errors import DomainError
-from subspacedp.queries.stated import query_from
+from subspacedp.queries import query_from
 from subspacedp.tables import RowPlan, finest_of, margin_sums
 
 PLACE = sdp.Axis(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
-from subspacedp.errors import BudgetError, DataError, DomainError, without_values
+from subspacedp.errors import BudgetError, DataError, DomainError, ReleaseError, without_values
 from subspacedp.frozen import frozen
 from subspacedp.privacy.neighbours import Neighbours
 from subspacedp.queries.linear import Query, Sensitivity, name_list
@@ -48,6 +48,8 @@ class GeneralQuery(Query):
     l2: float
     labels: Sequence[str] | None = None
     whole: bool = False
+
+    kind: ClassVar[str] = "function"
 
     def __post_init__(self) -> None:
         if not isinstance(self.number, int) or self.number < 1:
@@ -112,12 +114,21 @@ class GeneralQuery(Query):
     def as_dict(self) -> dict[str, Any]:
         """What was declared; the function itself stays with its owner."""
         return {
-            "kind": "function",
+            "kind": self.kind,
             "labels": list(self.labels or ()),
             "l1": self.l1,
             "l2": self.l2,
             "whole": self.whole,
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], answers: int | None) -> GeneralQuery:
+        """What was declared; there is no function to ask."""
+        del answers
+        l1, l2, labels = _number(data, "l1"), _number(data, "l2"), data["labels"]
+        if not isinstance(data["whole"], bool):
+            raise ReleaseError("`whole` must be true or false.")
+        return cls(None, len(labels), l1, l2, labels, data["whole"])
 
     def __repr__(self) -> str:
         return f"GeneralQuery({self.number} answers, declared sensitivities)"
@@ -144,6 +155,8 @@ class ClippedSums(Query):
     lower: float
     upper: float
     unit: float = 1.0
+
+    kind: ClassVar[str] = "clipped sums"
 
     def __post_init__(self) -> None:
         numbers = (self.lower, self.upper, self.unit)
@@ -215,7 +228,7 @@ class ClippedSums(Query):
     def as_dict(self) -> dict[str, Any]:
         """The domain and the clipping."""
         return {
-            "kind": "clipped sums",
+            "kind": self.kind,
             "domain": self.domain.as_list(),
             "value": self.value,
             "lower": self.lower,
@@ -223,8 +236,24 @@ class ClippedSums(Query):
             "unit": self.unit,
         }
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], answers: int | None) -> ClippedSums:
+        """The domain and the clipping."""
+        domain = Domain.from_list(data["domain"], answers)
+        lower, upper, unit = (_number(data, name) for name in ("lower", "upper", "unit"))
+        if not isinstance(data["value"], str):
+            raise ReleaseError("`value` must be the name of a column.")
+        return cls(domain, data["value"], lower, upper, unit)
+
     def __repr__(self) -> str:
         return f"ClippedSums({self.value}, {self.domain!r})"
+
+
+def _number(data: Mapping[str, Any], name: str) -> Any:
+    """A number of plain data, of either type."""
+    if type(data[name]) not in (int, float):
+        raise ReleaseError(f"`{name}` must be a number.")
+    return data[name]
 
 
 def check_sensitivity(
@@ -317,6 +346,8 @@ class LocalEntries(Query):
     lower: int
     upper: int
 
+    kind: ClassVar[str] = "entries"
+
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
             raise DomainError("Entries need a `Domain` with a label for every person.")
@@ -379,11 +410,17 @@ class LocalEntries(Query):
     def as_dict(self) -> dict[str, Any]:
         """The persons and the range."""
         return {
-            "kind": "entries",
+            "kind": self.kind,
             "domain": self.domain.as_list(),
             "lower": self.lower,
             "upper": self.upper,
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], answers: int | None) -> LocalEntries:
+        """The persons and the range."""
+        domain = Domain.from_list(data["domain"], answers)
+        return cls(domain, _number(data, "lower"), _number(data, "upper"))
 
     def __repr__(self) -> str:
         return f"LocalEntries({self.lower} to {self.upper}, {self.domain!r})"

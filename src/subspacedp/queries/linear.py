@@ -7,14 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
-from subspacedp.errors import DataError, DomainError
+from subspacedp.errors import DataError, DomainError, ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.privacy.neighbours import Neighbours
+from subspacedp.stated import stated_fraction
 from subspacedp.tables.axis import Level
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin, along
@@ -29,6 +30,7 @@ MAX_DENSE_ENTRIES = 1 << 24  # entries of a matrix whose pairs of columns are al
 
 MAX_DIFFERENCE_ENTRIES = 1 << 31  # entries of all differences of pairs of columns
 
+MAX_RECORD_KINDS = 1 << 24  # kinds of records of a query that was read
 MAX_GRAM_ENTRIES = 1 << 25  # entries of a matrix whose columns are compared by their inner products
 
 
@@ -45,6 +47,16 @@ class Query(ABC):
 
     Answers are measured as integers: `answers(data)` counts units of `grid`, a public number.
     """
+
+    kind: ClassVar[str]  # as plain data have it
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, data: Mapping[str, Any], answers: int | None) -> Query:
+        """The query that plain data state, from anybody: every number has its type and its bound.
+
+        `answers` is how many values there are, where that is known.
+        """
 
     @property
     def grid(self) -> Fraction:
@@ -185,6 +197,8 @@ class Cells(Query):
 
     domain: Domain
 
+    kind: ClassVar[str] = "cells"
+
     def __post_init__(self) -> None:
         self.domain.check_table()
 
@@ -245,7 +259,12 @@ class Cells(Query):
 
     def as_dict(self) -> dict[str, Any]:
         """The domain as plain data."""
-        return {"kind": "cells", "domain": self.domain.as_list()}
+        return {"kind": self.kind, "domain": self.domain.as_list()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], answers: int | None) -> Cells:
+        """The domain."""
+        return cls(Domain.from_list(data["domain"], answers))
 
     def __repr__(self) -> str:
         return repr(self.domain)
@@ -284,6 +303,7 @@ class LinearQuery(Query):
     labels: Sequence[str] | None = None
     places: int | None = None
 
+    kind: ClassVar[str] = "linear"
     BITS = 30
 
     def __post_init__(self) -> None:
@@ -386,11 +406,26 @@ class LinearQuery(Query):
     def as_dict(self) -> dict[str, Any]:
         """The matrix in units of its grid, by its entries."""
         return {
-            "kind": "linear",
+            "kind": self.kind,
             "labels": list(self.labels or ()),
             "grid": str(self.grid),
             "integers": sparse_data(self.integer_matrix),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], answers: int | None) -> LinearQuery:
+        """Whole numbers on a grid of a power of two, as they will be multiplied with counts."""
+        del answers
+        rows, columns = data["integers"]["shape"]
+        if rows != len(data["labels"]) or not 1 <= columns <= MAX_RECORD_KINDS:
+            raise ReleaseError("its query does not fit the names of its answers.")
+        grid = stated_fraction(data["grid"])
+        places = grid.denominator.bit_length() - 1
+        if grid.numerator != 1 or grid.denominator != 1 << places or places > 1000:
+            raise ReleaseError("the grid of its query must be a power of two.")
+        matrix = stated_matrix(data["integers"], np.float64)
+        matrix.data *= float(grid)
+        return cls(matrix, labels=data["labels"], places=places)
 
     def __repr__(self) -> str:
         return f"LinearQuery({self.shape[0]} questions of {self.matrix.shape[1]} cells)"

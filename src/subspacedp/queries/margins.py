@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -67,6 +67,8 @@ class Margins(Query):
     margins: Sequence[Any]
     weights: Sequence[float] | None = None
     targets: Sequence[float | None] | None = None
+
+    kind: ClassVar[str] = "margins"
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
@@ -262,12 +264,19 @@ class Margins(Query):
     def as_dict(self) -> dict[str, Any]:
         """The domain and the margins as plain data."""
         return {
-            "kind": "margins",
+            "kind": self.kind,
             "domain": self.domain.as_list(),
             "margins": [list(m.names) for m in self.margins],
             "weights": list(self.weights or ()),
             **({"targets": list(self.targets)} if self.targets else {}),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], answers: int | None) -> Margins:
+        """The domain, and the margins with their weights or targets."""
+        names, targets = [tuple(n) for n in data["margins"]], data.get("targets")
+        domain = Domain.from_list(data["domain"], answers)
+        return cls(domain, names, None if targets else data["weights"], targets)
 
     def __repr__(self) -> str:
         number = len(self.margins)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
-from subspacedp.errors import DomainError
+from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.frozen import frozen
 
 Label = str | int
@@ -81,6 +81,11 @@ class Level:
         """The group of every label, by name; empty text where it is in none."""
         names = np.asarray(self.labels)
         return np.append(names.astype(str), "")[self.codes] if self.has_holes else names[self.codes]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data; a label in no group has None."""
+        codes = [None if code == self.groups else code for code in self.codes.tolist()]
+        return {"name": self.name, "groups": list(self.labels), "of_each_label": codes}
 
     @property
     def nonempty(self) -> int:
@@ -173,6 +178,54 @@ class Axis:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data: enough to make it again."""
+        labels: Any = self.labels
+        if isinstance(labels, range):
+            labels = {"start": labels.start, "stop": labels.stop, "step": labels.step}
+        else:
+            labels = list(labels)
+        crossing = [level.as_dict() for level in self.crossing]
+        return {
+            "name": self.name,
+            "labels": labels,
+            "levels": [level.as_dict() for level in self.chain[1:]],
+            **({"groupings": crossing} if crossing else {}),
+            "labels_from_data": self.from_data,
+            **({"titles": dict(self.titles)} if self.titles else {}),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], most: int) -> Axis:
+        """From plain data of anybody; a range of labels has at most so many."""
+        labels = data["labels"]
+        if isinstance(labels, Mapping):
+            labels = range(labels["start"], labels["stop"], labels["step"])
+            if any(abs(end) >= 2**63 for end in (labels.start, labels.stop)):
+                raise ReleaseError("whole-number labels must fit 64 bits.")
+            if len(labels) > most:
+                raise ReleaseError(f"an axis may have at most {most:,} labels here.")
+        beside = data.get("groupings", [])
+        levels = {
+            level["name"]: [level["groups"][code] for code in np.asarray(level["of_each_label"])]
+            for level in data["levels"]
+        }
+        groupings = {
+            level["name"]: [
+                None if code is None else level["groups"][code] for code in level["of_each_label"]
+            ]
+            for level in beside
+        }
+        return cls(
+            data["name"],
+            labels,
+            levels=levels,
+            groups={level["name"]: level["groups"] for level in (*data["levels"], *beside)},
+            from_data=bool(data["labels_from_data"]),
+            groupings=groupings,
+            titles=data.get("titles"),
+        )
 
     def __repr__(self) -> str:
         names = ", ".join(level.name for level in self.chain[1:])

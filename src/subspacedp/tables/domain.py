@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -16,6 +16,7 @@ from subspacedp.frozen import frozen
 from subspacedp.tables.axis import Axis, Label
 from subspacedp.tables.margin import Margin, along
 
+MAX_RANGE_LABELS = 1 << 27  # of an axis of numbers, where no values say how many there are
 MAX_CELLS = 2**62
 RESERVED = ("value", "stderr")
 
@@ -160,40 +161,13 @@ class Domain:
 
     def as_list(self) -> list[dict[str, Any]]:
         """The axes as plain data: enough to rebuild the domain."""
-        return [
-            {
-                "name": axis.name,
-                "labels": _labels_data(axis.labels),
-                "levels": [
-                    {
-                        "name": level.name,
-                        "groups": list(level.labels),
-                        "of_each_label": level.codes.tolist(),
-                    }
-                    for level in axis.chain[1:]
-                ],
-                **(
-                    {}
-                    if not axis.crossing
-                    else {
-                        "groupings": [
-                            {
-                                "name": level.name,
-                                "groups": list(level.labels),
-                                "of_each_label": [
-                                    None if code == level.groups else code
-                                    for code in level.codes.tolist()
-                                ],
-                            }
-                            for level in axis.crossing
-                        ]
-                    }
-                ),
-                "labels_from_data": axis.from_data,
-                **({"titles": dict(axis.titles)} if axis.titles else {}),
-            }
-            for axis in self.axes
-        ]
+        return [axis.as_dict() for axis in self.axes]
+
+    @classmethod
+    def from_list(cls, data: Sequence[Mapping[str, Any]], answers: int | None = None) -> Domain:
+        """The domain that plain data state; `answers` is how many values there are, if known."""
+        most = max(MAX_RANGE_LABELS, answers or 0)
+        return cls([Axis.from_dict(axis, most) for axis in data])
 
     def label_columns(self) -> dict[str, AnyArray]:
         """The labels of every cell on each axis and level, in row-major order."""
@@ -226,12 +200,6 @@ class Domain:
             for axis in self.axes
         )
         return f"Domain({axes}; {self.size:,} cells)"
-
-
-def _labels_data(labels: Sequence[Label]) -> Any:
-    if isinstance(labels, range):
-        return {"start": labels.start, "stop": labels.stop, "step": labels.step}
-    return list(labels)
 
 
 def _sorted_labels(values: Sequence[Label]) -> list[Label]:
