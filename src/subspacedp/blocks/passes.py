@@ -102,7 +102,6 @@ def survey(
     everything: Source | None = None,
     *,
     runner: Runner | None = None,
-    cells: int | None = None,
     tag_key: bytes | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Survey:
@@ -113,8 +112,6 @@ def survey(
     counts, everything
         The table that is measured; and with a contribution bound the table of all records, which
         held values come from.
-    cells
-        Cells of a block, at most; by default by the size of the table alone.
     tag_key
         That of an earlier survey, to compare its `tag` with; a new one by default.
     """
@@ -129,7 +126,7 @@ def survey(
         if source.shape not in (shape, (int(np.prod(shape)),)):
             raise DataError(f"The counts must have the domain's shape {shape}; got {source.shape}.")
     key = os.urandom(KEY_BYTES) if tag_key is None else tag_key
-    boxes = view.boxes(cells or block_cells(int(np.prod(shape))))
+    boxes = view.boxes(block_cells(int(np.prod(shape))))
     report = Reporter(progress, sum(box.size for box in boxes))
     report.begin("reading", after=AFTER_LOOKING)
     runner = runner or Threads(thread_count())

@@ -368,9 +368,9 @@ class Programs:
         np.minimum.at(self.least, cells, least)
         np.maximum.at(self.most, cells, most)
 
-    def limits(self, weights: FloatArray, block: Int64Array | None = None) -> tuple[float, float]:
+    def limits(self, weights: FloatArray) -> tuple[float, float]:
         """The least and the largest value of a weighted sum of free cells."""
-        low, high = self.solve(weights, block), self.solve(-weights, block)
+        low, high = self.solve(weights), self.solve(-weights)
         return (-np.inf if low is None else low, np.inf if high is None else -high)
 
     def inward(self, least: float | None) -> int:

@@ -80,7 +80,6 @@ def look_at(
     *,
     memory: int | None = None,
     engine: str | None = None,
-    cells: int | None = None,
     tag_key: bytes | None = None,
     progress: Report | None = None,
 ) -> Survey:
@@ -89,7 +88,7 @@ def look_at(
     with _runner(design.mechanism, None, memory, engine) as runner:
         return survey(
             view, counts, everything,
-            runner=runner, cells=cells, tag_key=tag_key, progress=progress,
+            runner=runner, tag_key=tag_key, progress=progress,
         )  # fmt: skip
 
 

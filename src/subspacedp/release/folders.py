@@ -152,7 +152,7 @@ def new_folder(folder: str | PathLike[str], *, mode: int = 0o755) -> Iterator[Pa
         _clear(scratch, parents)
 
 
-def hold_folder(folder: Path, most: int = PRIVATE) -> int:
+def hold_folder(folder: Path) -> int:
     """Hold the folder; an error while another process does, or when it is not its owner's alone.
 
     Returns
@@ -169,7 +169,7 @@ def hold_folder(folder: Path, most: int = PRIVATE) -> int:
         raise ReleaseError(f"`{folder}` is no folder that can be opened.") from None
     try:
         state = os.fstat(handle)
-        if state.st_uid != os.getuid() or stat.S_IMODE(state.st_mode) & ~most & 0o777:
+        if state.st_uid != os.getuid() or stat.S_IMODE(state.st_mode) & ~PRIVATE & 0o777:
             raise ReleaseError(
                 f"The unfinished release in `{folder}` is another's, or can be read by others; "
                 "discard it and begin anew."

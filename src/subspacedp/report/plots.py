@@ -203,12 +203,10 @@ class Plot:
         colour: str,
         width: float = 2,
         *,
-        shift: float = 0,
         ends: float = 0,
     ) -> None:
         """A line between two points, with strokes of that length across its ends."""
         (x1, y1), (x2, y2) = self.at(*start), self.at(*end)
-        y1, y2 = y1 + shift, y2 + shift
         self._stroke(x1, y1, x2, y2, colour, width)
         if ends:
             half = ends / 2
@@ -421,7 +419,7 @@ def on_paper(svg: str) -> str:
     return svg.replace(">", f">{ground}", 1) + "\n"
 
 
-def text_width(text: str, size: float = FONT_SIZE) -> float:
+def text_width(text: str) -> float:
     """About the width of a line of words; a page's font may be wider than others."""
     units = sum(
         0.38
@@ -435,7 +433,7 @@ def text_width(text: str, size: float = FONT_SIZE) -> float:
         else 0.63
         for c in text
     )
-    return size * units
+    return FONT_SIZE * units
 
 
 def short(value: float) -> str:

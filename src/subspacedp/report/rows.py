@@ -34,6 +34,7 @@ MAX_SWEEP_WORK = 1 << 24  # groups × cells, where each group's variance is a sw
 
 THRESHOLDS = (0.05, 0.10, 0.30)
 CELLS_AT_A_TIME = 1 << 20
+WIDE, HIGH = 64, 40  # places of a chart at which cells are one point
 
 
 @frozen(eq=False)
@@ -560,7 +561,7 @@ class CellErrors:
                 )
         return out
 
-    def clusters(self, columns: int = 64, rows: int = 40) -> list[dict[str, float]]:
+    def clusters(self) -> list[dict[str, float]]:
         """Cells as points of size and relative error; those that would overlap are one point."""
         ranges = [
             [limit(axis[relative > 0]) for axis in (size, relative) for limit in (np.min, np.max)]
@@ -570,12 +571,12 @@ class CellErrors:
         if not ranges:
             return []
         lows, highs = np.log10(np.min(ranges, axis=0)), np.log10(np.max(ranges, axis=0))
-        sums = np.zeros((3, columns * rows))
+        sums = np.zeros((3, WIDE * HIGH))
         for _, size, relative in self._parts():
             x, y = np.log10(size[relative > 0]), np.log10(relative[relative > 0])
-            place = _bins(x, lows[0], highs[1], columns) * rows + _bins(y, lows[2], highs[3], rows)
+            place = _bins(x, lows[0], highs[1], WIDE) * HIGH + _bins(y, lows[2], highs[3], HIGH)
             for total, weights in zip(sums, (None, x, y), strict=True):
-                total += np.bincount(place, weights, minlength=columns * rows)
+                total += np.bincount(place, weights, minlength=WIDE * HIGH)
         cells, x, y = sums[:, sums[0] > 0]
         return [
             {"value": float(10**a), "relative": float(10**b), "cells": int(n)}

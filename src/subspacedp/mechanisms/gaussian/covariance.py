@@ -24,8 +24,6 @@ is weighed, and pairs that stick out of the ellipsoid join it until none does
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -35,7 +33,6 @@ from subspacedp.frozen import frozen
 
 SMALLEST = 1e-11  # of the largest singular value: directions that no vector reaches
 GRADED = 1e4  # ratio of singular values beyond which M itself is not formed
-Progress = Callable[[int, float], None]
 Pairs = Int64Array
 EXPONENTS = (3.0, 2.0, 1.0)  # of the update: the next one when the dual value falls
 ROUNDS = 5000
@@ -166,9 +163,7 @@ class BestCovariance:
         return f"BestCovariance({n} dimensions, within {self.gap:.3%} of the best)"
 
 
-def best_covariance(
-    vectors: ArrayLike, *, tolerance: float = 1e-3, progress: Progress | None = None
-) -> BestCovariance:
+def best_covariance(vectors: ArrayLike, *, tolerance: float = 1e-3) -> BestCovariance:
     """The best covariance for given sensitivity vectors, the columns of a matrix.
 
     Examples
@@ -186,13 +181,11 @@ def best_covariance(
     R, inner = frame.turned, frame.vectors
     weights = np.full(len(chosen), 1.0 / len(chosen))
     exponents, reached = list(EXPONENTS), 0.0
-    for rounds in range(1, ROUNDS + 1):
+    for rounds in range(1, ROUNDS + 1):  # noqa: B007 - they are stated behind the loop
         metric = frame.metric((R * weights) @ R.T)
         turned = metric.half @ inner
         lengths = np.einsum("ij,ij->j", turned, turned) / metric.trace  # Σ λ_j lengths_j = 1
         gap = float(lengths.max()) - 1.0
-        if progress is not None:
-            progress(rounds, gap)
         if gap <= 0.98 * tolerance:  # the rest is for the rounding of the bound
             break
         if metric.trace < reached * (1 - 1e-12) and len(exponents) > 1:
@@ -290,7 +283,6 @@ def best_covariance_of_pairs(
     points: ArrayLike,
     *,
     tolerance: float = 1e-3,
-    progress: Progress | None = None,
     dense: int = DENSE,
 ) -> BestCovariance:
     """The best covariance for all differences of the columns of a matrix.
@@ -305,8 +297,8 @@ def best_covariance_of_pairs(
     chosen = distinct(P)
     frame = Coordinates.of(P[:, chosen])
     first = all_at_once if len(chosen) <= dense else _longest_first
-    pairs, weights, rounds = first(frame, tolerance, progress)
-    metric, pairs, weights, rounds = _active(frame, pairs, weights, rounds, tolerance, progress)
+    pairs, weights, rounds = first(frame, tolerance)
+    metric, pairs, weights, rounds = _active(frame, pairs, weights, rounds, tolerance)
     _, lengths = longest_pairs(metric.half @ frame.vectors, 1)
     return scaled_covariance(
         frame,
@@ -322,7 +314,6 @@ def best_covariance_of_pairs(
 def all_at_once(
     frame: Coordinates,
     tolerance: float,
-    progress: Progress | None = None,
     exponents: tuple[int, ...] = PAIR_EXPONENTS,
 ) -> tuple[Pairs, FloatArray, int]:
     """The pairs that keep their weight in the multiplicative update of all, in single precision."""
@@ -341,8 +332,6 @@ def all_at_once(
         lengths += squares[:, None]
         lengths += squares[None, :]
         gap = float(lengths.max()) - 1.0
-        if progress is not None:
-            progress(rounds, gap)
         if gap <= 2 * tolerance:
             break
         # Single precision shows in the sixth digit.
@@ -384,11 +373,9 @@ def _heaviest(weights: npt.NDArray[np.float32]) -> tuple[Pairs, FloatArray]:
     return np.stack([i[kept], j[kept]], axis=1).astype(np.int64), each[kept] / each[kept].sum()
 
 
-def _longest_first(
-    frame: Coordinates, tolerance: float, progress: Progress | None
-) -> tuple[Pairs, FloatArray, int]:
+def _longest_first(frame: Coordinates, tolerance: float) -> tuple[Pairs, FloatArray, int]:
     """The longest pairs in the metric of equal weights on all, M = 2VVᵀ/(d − 1)."""
-    del tolerance, progress
+    del tolerance
     r, d = frame.turned.shape
     metric = frame.metric(np.eye(r) * (2.0 / (d - 1)))
     turned = metric.half @ frame.vectors
@@ -410,7 +397,6 @@ def _active(
     weights: FloatArray,
     rounds: int,
     tolerance: float,
-    progress: Progress | None,
 ) -> tuple[Metric, Pairs, FloatArray, int]:
     """Weights of an active set of pairs; pairs that are too long join it until none is."""
     R, inner = frame.turned, frame.vectors
@@ -430,8 +416,6 @@ def _active(
             weights /= weights.sum()
         more, lengths = longest_pairs(metric.half @ inner, KEPT * d)
         gap = float(lengths[0]) / metric.trace - 1.0
-        if progress is not None:
-            progress(rounds, gap)
         if gap <= 0.95 * tolerance or rounds >= ROUNDS:
             return metric, pairs, weights, rounds
         kept = weights > FORGOTTEN_OF_FEW / len(weights)
