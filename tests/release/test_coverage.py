@@ -185,6 +185,54 @@ def test_pointwise_intervals_do_not_cover_at_once():
         check(hits, 10 * FEWEST, 0.9, near=False)
 
 
+CROSSED = [
+    sdp.Axis(
+        "block",
+        list("abcdefg"),
+        levels={"county": list("xxxyyyy")},
+        groupings={
+            "school": ["N", "N", "M", "M", "M", None, "S"],
+            "grid": [1, 2, 1, 2, 1, 2, 1],
+        },
+    ),
+    sdp.Axis("sex", ["F", "M"]),
+]
+ASKED = (["block", "sex"], ["grid"], ["school", "sex"], ["grid", "sex"])
+
+
+def covered_at_once(held, budget, decimals, *, together=True):
+    """For families of figures of levels that cross, in how many of `FEWEST` releases all hold."""
+    once, each = sdp.hold(held[0]), sdp.hold("replicate", held[0])
+    for name in held[1:]:
+        once, each = once & sdp.hold(name), each & sdp.hold("replicate", name)
+    stated = sdp.design(sdp.Domain(CROSSED), once, budget, decimals=decimals)
+    domain = sdp.Domain([sdp.Axis("replicate", range(FEWEST)), *CROSSED])
+    counts = np.arange(14).reshape(7, 2) * 3 % 17
+    table = sdp.Table(np.broadcast_to(counts, domain.shape), domain)
+    release = sdp.design(domain, each, budget, decimals=decimals).release(table, seed=1)
+    for names in ASKED:
+        margin = domain.margin("replicate", *names)
+        errors = margin.sum(np.asarray(release.values)) - margin.sum(table.counts)
+        accuracy = stated.margin_accuracy(*names)
+        margins = np.ravel(accuracy.margin_of_error(0.95, simultaneous=together)) + 1e-7
+        inside = np.abs(errors.reshape(FEWEST, -1)) <= margins
+        yield int(np.count_nonzero(np.all(inside, axis=1)))
+
+
+@pytest.mark.parametrize("decimals", [None, 0, 1])
+@pytest.mark.parametrize("budget", [sdp.PureDP(4.0), sdp.PureDP(0.1), sdp.GaussianDP(2.5)], ids=str)
+@pytest.mark.parametrize("held", [["county"], ["county", "school"]], ids=str)
+def test_simultaneous_coverage_where_classifications_cross(held, budget, decimals):
+    for hits in covered_at_once(held, budget, decimals):
+        check(hits, FEWEST, 0.95, near=False)
+
+
+def test_pointwise_intervals_of_classifications_that_cross_do_not_cover_at_once():
+    hits = next(covered_at_once(["county", "school"], sdp.PureDP(0.1), 0, together=False))
+    with pytest.raises(AssertionError, match="too low"):
+        check(hits, FEWEST, 0.95, near=False)
+
+
 # -------------------------------------------------------------------------------------- the twin
 
 
