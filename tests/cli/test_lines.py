@@ -15,6 +15,7 @@ import subspacedp as sdp
 from subspacedp.cli import lines, terminal
 from subspacedp.cli.app import app
 from subspacedp.cli.lines import Indented, Lines, Table, cell_lines, escape
+from subspacedp.microdata import verify_folder
 from subspacedp.stated import UNSEEN, visible
 
 SIGNS = st.sampled_from("[]\\/ab \n:#@=(±ε中e\u0301🙂\x07\r\t\x1b\x9b\u2028\u202e\ud800")
@@ -115,6 +116,17 @@ def test_a_twin_that_escapes_markup_alone_lets_a_name_erase_a_line(
     monkeypatch.setattr(lines, "visible", lambda text: text)
     said = verified_with_a_hostile_name(tmp_path, capfdbinary, monkeypatch, screen=False)
     assert "\x1b[1A\x1b[2K\nok  all" in said
+
+
+def test_names_of_files_forge_no_line_in_python(tmp_path):
+    domain = sdp.Domain([sdp.Axis("sex", ["F", "M"])])
+    design = sdp.design(domain, sdp.hold(), sdp.PureDP(1), mechanism="projected", decimals=0)
+    design.release(sdp.Table([5, 7], domain)).save(tmp_path / "release")
+    (tmp_path / "release" / "evil\x1b[1A\x1b[2K\nok  all").touch()
+    said = str(verify_folder(tmp_path / "release"))
+    assert said.count(r"`evil\x1b[1A\x1b[2K\nok  all`") == 2
+    assert "\x1b" not in said
+    assert "\nok  all" not in said
 
 
 def test_letters_stay_and_controls_are_written_out():

@@ -5,6 +5,7 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import DomainError
+from subspacedp.tables import showing
 
 DOMAIN = sdp.Domain([sdp.Axis("sex", [0, 1]), sdp.Axis("place", [f"<p{i}>" for i in range(30)])])
 TABLE = sdp.Table(np.arange(60).reshape(2, 30), DOMAIN)
@@ -83,3 +84,15 @@ def test_a_frame_is_of_the_library_named_or_in_use():
     assert isinstance(released().to_frame(), pandas.DataFrame)
     assert isinstance(released().to_frame("polars"), polars.DataFrame)
     assert released().margin("place").to_frame("pyarrow", level=0.95).num_rows == 30
+
+
+def test_labels_of_others_move_no_cursor_and_forge_no_line(monkeypatch):
+    label = "evil\x1b[1A\x1b[2K\n0  0  exact\x9b2J"
+    domain = sdp.Domain([sdp.Axis("place", [label, "b"]), sdp.Axis("sex", ["F", "M"])])
+    design = sdp.design(domain, sdp.hold("sex"), sdp.PureDP(1.0), decimals=0)
+    release = design.release(sdp.Table([[1, 2], [3, 4]], domain), seed=1)
+    for said in (str(release), str(release.margin("place"))):
+        assert r"evil\x1b[1A\x1b[2K\n0  0  exact\x9b2J" in said
+        assert "\x1b" not in said
+    monkeypatch.setattr(showing, "visible", lambda text: text)
+    assert label in str(release)

@@ -15,6 +15,7 @@ from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, Mixed
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.queries import Margins
+from subspacedp.stated import visible
 from subspacedp.tables import RowPlan
 from subspacedp.tables.domain import Box
 from subspacedp.tables.rows import margin_sums
@@ -36,7 +37,7 @@ class Check:
     detail: str
 
     def __str__(self) -> str:
-        return f"{'ok  ' if self.ok else 'FAIL'} {self.name}: {self.detail}"
+        return visible(f"{'ok  ' if self.ok else 'FAIL'} {self.name}: {self.detail}")
 
 
 @frozen
@@ -63,7 +64,7 @@ class Verification:
         return all(check.ok for check in self.checks)
 
     def __str__(self) -> str:
-        notes = (f"note {note}" for note in self.notes)
+        notes = (visible(f"note {note}") for note in self.notes)
         return "\n".join([*map(str, self.checks), *notes, *([self.stamp] if self.stamp else [])])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.frozen import frozen
+from subspacedp.stated import visible
 
 SHOWN = 10  # rows
 MAX_DIGITS = 6
@@ -57,8 +58,9 @@ class Shown:
     more: int
 
     def text(self) -> str:
-        """For a terminal: columns in line, numbers to the right."""
-        columns = list(zip(self.head, *self.rows, strict=True))
+        """For a terminal: columns in line, numbers to the right, controls in labels written out."""
+        rows = [[visible(cell) for cell in row] for row in (self.head, *self.rows)]
+        columns = list(zip(*rows, strict=True))
         widths = [max(map(len, column)) for column in columns]
         words = len(columns) - self.numbers
         lines = [
@@ -66,9 +68,11 @@ class Shown:
                 cell.ljust(width) if at < words else cell.rjust(width)
                 for at, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
-            for row in (self.head, *self.rows)
+            for row in rows
         ]
-        return "\n".join([self.title, *lines, *([f"… {self.more:,} more"] if self.more else [])])
+        return "\n".join(
+            [visible(self.title), *lines, *([f"… {self.more:,} more"] if self.more else [])]
+        )
 
     def html(self) -> str:
         """For a notebook."""
