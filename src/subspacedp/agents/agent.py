@@ -63,7 +63,8 @@ def privatize(
     Guarantees
     ----------
     1. All parts, put together, make the values that the mechanism releases for the whole table
-       with the same keys, bit for bit; every held figure is exact (docs/proofs/agents.md).
+       with the same keys, bit for bit, and every held figure is exact; real values with a matrix
+       held agree but for the rounding of float64 (docs/proofs/agents.md).
     2. Other data for the same part of the same plan are refused; the same data give the same part.
     """
     part = plan.partition.known(part)

@@ -65,7 +65,8 @@ class Share:
         Guarantees
         ----------
         1. The very numbers, to the last bit, that the mechanism releases for these cells when it
-           has the whole table; for masks, sums modulo 2⁶⁴ that add up to what it measures.
+           has the whole table, but where a matrix is held of real values; for masks, sums modulo
+           2⁶⁴ that add up to what it measures.
         """
         if self.form is Form.MASK:
             return answers + self.whole
