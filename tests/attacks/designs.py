@@ -73,7 +73,11 @@ def random_axis(rng, name, size):
         levels[f"{name}-group"] = groups.tolist()
         if rng.random() < 0.3:
             levels[f"{name}-all"] = [0] * size
-    return sdp.Axis(name, range(size), levels=levels)
+    groupings = {}
+    if size > 2 and rng.random() < 0.3:  # across the levels, with labels in no group
+        crossing = [[0, 1, None][i] for i in rng.integers(0, 3, size)]
+        groupings[f"{name}-across"] = [0, *crossing[1:]]
+    return sdp.Axis(name, range(size), levels=levels, groupings=groupings)
 
 
 def random_domain(rng, most=MOST_CELLS):
@@ -88,7 +92,7 @@ def random_domain(rng, most=MOST_CELLS):
 
 
 def random_margin(rng, domain):
-    names = [str(rng.choice([level.name for level in axis.chain])) for axis in domain.axes]
+    names = [str(rng.choice([level.name for level in axis.named])) for axis in domain.axes]
     return [name for name in names if rng.random() < 0.6]
 
 
