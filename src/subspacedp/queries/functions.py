@@ -13,7 +13,7 @@ from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import BudgetError, DataError, DomainError, ReleaseError, without_values
 from subspacedp.frozen import frozen
 from subspacedp.privacy.neighbours import Neighbours
-from subspacedp.queries.linear import Query, Sensitivity, name_list
+from subspacedp.queries.linear import Query, Sensitivity, TableQuery, name_list
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.table import Table, column_values, positions
 
@@ -135,7 +135,7 @@ class GeneralQuery(Query):
 
 
 @frozen(eq=False, repr=False)
-class ClippedSums(Query):
+class ClippedSums(TableQuery):
     """Sums of a value over person records, cell by cell; each value clipped to a public range.
 
     Parameters
@@ -170,19 +170,9 @@ class ClippedSums(Query):
             raise DomainError("The range holds nothing but 0: there is nothing to sum.")
 
     @property
-    def axes(self) -> Domain:
-        """The domain."""
-        return self.domain
-
-    @property
     def _most(self) -> int:
         """The most units that one record adds, in size."""
         return max(abs(round(Fraction(limit) / self.grid)) for limit in (self.lower, self.upper))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The domain's shape."""
-        return self.domain.shape
 
     @property
     def grid(self) -> Fraction:
@@ -314,7 +304,7 @@ def _move(
 
 
 @frozen(eq=False, repr=False)
-class LocalEntries(Query):
+class LocalEntries(TableQuery):
     """The identity query of local differential privacy: one whole number per person.
 
     A person may be a sensor or a household; every entry has one public range. The budget is a
@@ -358,19 +348,9 @@ class LocalEntries(Query):
             raise DomainError("`lower` must be less than `upper`.")
 
     @property
-    def axes(self) -> Domain:
-        """The persons."""
-        return self.domain
-
-    @property
     def entry_range(self) -> tuple[int, int]:
         """From `lower` to `upper`."""
         return self.lower, self.upper
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the entries."""
-        return self.domain.shape
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
         """Every entry of one person moves by the whole range, at most."""

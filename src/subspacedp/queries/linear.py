@@ -191,8 +191,24 @@ class Query(ABC):
         return data
 
 
+class TableQuery(Query):
+    """A query about the cells of a domain: one answer for each, unless it says otherwise."""
+
+    domain: Domain
+
+    @property
+    def axes(self) -> Domain:
+        """The domain."""
+        return self.domain
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The domain's shape."""
+        return self.domain.shape
+
+
 @frozen(eq=False, repr=False)
-class Cells(Query):
+class Cells(TableQuery):
     """Every cell of a table: the histogram itself."""
 
     domain: Domain
@@ -201,11 +217,6 @@ class Cells(Query):
 
     def __post_init__(self) -> None:
         self.domain.check_table()
-
-    @property
-    def axes(self) -> Domain:
-        """The domain."""
-        return self.domain
 
     @property
     def counts_records(self) -> bool:
@@ -225,11 +236,6 @@ class Cells(Query):
     def is_histogram(self) -> bool:
         """The histogram itself."""
         return True
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The domain's shape."""
-        return self.domain.shape
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
         """The neighbour relation's own."""

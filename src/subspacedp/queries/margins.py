@@ -14,7 +14,7 @@ from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import DataError, DomainError
 from subspacedp.frozen import frozen
 from subspacedp.privacy.neighbours import Neighbours
-from subspacedp.queries.linear import Query, Sensitivity
+from subspacedp.queries.linear import Query, Sensitivity, TableQuery
 from subspacedp.tables.axis import Level
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin, along
@@ -31,7 +31,7 @@ def block_name(margin: Margin) -> str:
 
 
 @frozen(eq=False, repr=False)
-class Margins(Query):
+class Margins(TableQuery):
     """The totals of several margins of one domain, as one vector of answers.
 
     Parameters
@@ -101,11 +101,6 @@ class Margins(Query):
             raise DomainError("A workload has `weights` or `targets`, not both.")
         object.__setattr__(self, "weights", _weights(self.weights, len(margins)))
         object.__setattr__(self, "targets", _targets(self.targets, margins))
-
-    @property
-    def axes(self) -> Domain:
-        """The domain."""
-        return self.domain
 
     @property
     def counts_records(self) -> bool:

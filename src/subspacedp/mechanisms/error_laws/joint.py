@@ -113,9 +113,12 @@ class JointNoise(ABC):
     """
 
     @property
-    @abstractmethod
     def each(self) -> float:
-        """The variance of one noise variable, in units of the published values squared."""
+        """The variance of one noise variable, in units of the published values squared.
+
+        One where `inside` carries the deviations.
+        """
+        return 1.0
 
     @abstractmethod
     def cell_variance(self) -> FloatArray:

@@ -86,11 +86,6 @@ class KNormNoise(JointNoise):
     shape: tuple[int, ...]
 
     @property
-    def each(self) -> float:
-        """One: `inside` carries the covariance."""
-        return 1.0
-
-    @property
     def known(self) -> bool:
         """Whether a weighted sum has independent parts."""
         return self.law.norm_ball.independent is not None
@@ -160,11 +155,6 @@ class GroupedNoise(JointNoise):
 
     law: KNormLaw
     groups: HeldGroups
-
-    @property
-    def each(self) -> float:
-        """One: `inside` carries the variances."""
-        return 1.0
 
     @property
     def known(self) -> bool:

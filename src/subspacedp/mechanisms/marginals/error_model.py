@@ -96,11 +96,6 @@ class MarginalsNoise(JointNoise):
         return self.measurement.interactions
 
     @property
-    def each(self) -> float:
-        """`inside` counts in standard deviations."""
-        return 1.0
-
-    @property
     def grid(self) -> float | None:
         """What published and true values are multiples of; None where either can be real."""
         return None if self.rounding is None or self.bounded else 1.0 / self.rounding.step
