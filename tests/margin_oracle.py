@@ -70,13 +70,3 @@ def explicit_optimum(query, held_margins, neighbours, tolerance=1e-5):
     solve = best_covariance if neighbours.persons == 1 else best_covariance_of_pairs
     found = solve(columns, tolerance=tolerance)
     return found.trace, found.bound
-
-
-def largest_change(vectors, neighbours):
-    """The largest squared length of a change, over all neighbours with one record."""
-    gram = vectors.T @ vectors
-    own = np.diag(gram)
-    if neighbours.persons == 1:
-        return own.max()
-    pairs = (own[:, None] + own[None] - 2 * gram).max()
-    return pairs if neighbours.keeps_total else max(pairs, own.max())

@@ -15,7 +15,6 @@ COUNTIES = ["c1", "c2", "c3", "c4", "c5"]
 STATE = {"c1": "X", "c2": "X", "c3": "X", "c4": "Y", "c5": "Y"}
 SEXES = ["F", "M"]
 HEADER = ["person", "county", "sex", "age", "income"]
-BINS = [0, 18, 65]
 
 
 def _records():
