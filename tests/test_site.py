@@ -51,7 +51,7 @@ def site(tmp_path_factory):
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=3000,
     )
     assert done.returncode == 0, done.stderr
     return folder

@@ -224,6 +224,7 @@ def test_levels_groupings_dates_and_sums_have_controls_in_step_with_the_text(
     expect(tab.locator("[data-region=see]")).to_contain_text("district × sex")
     planned(tab)
     tab.click("#save-top")
+    expect(tab.locator("#save-top")).to_be_disabled()
     same_numbers(tab, folder / "publication.yaml")
 
     tab.select_option("#axis-kind", "dates")
