@@ -148,6 +148,21 @@ def test_what_the_least_budget_means_is_said_of_the_budget_that_was_found(privac
         assert advised["equivalents"].sentence.startswith(f"{sdp.ZCDP(round(found, 12))} is ε = ")
 
 
+def test_a_table_that_targets_leave_nothing_is_named():
+    target = {"margin": ["sex"], "error": 5}
+    document = spec(privacy={"rho": "least"}, publish={"decimals": 0, "margins": [target]})
+    (advice,) = advice_on(document, "targets")
+    cells = line(plan(document), "every cell")
+    assert advice.sentence.startswith("The cells have no target")
+    assert advice.figures["times"] == cells.stderr[1] / cells.cells_alone[1] > 5
+    every = {"margin": ["county", "age", "sex"], "error": 40}
+    document["publish"]["margins"] = [target, every]
+    assert not advice_on(document, "targets")
+    document["publish"] = {"decimals": 0, "margins": [every, ["age"]]}
+    assert not advice_on(document, "targets")  # a sum of cells, no worse than it would be
+    assert not advice_on(spec(publish={"decimals": 0, "margins": [["sex"]]}), "targets")
+
+
 @pytest.mark.parametrize("sizes", [(12,), (4, 3)])
 def test_the_share_of_drowned_figures_is_that_of_drawn_tables(sizes):
     generator = np.random.default_rng(7)

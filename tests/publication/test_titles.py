@@ -6,6 +6,7 @@ import json
 import pytest
 
 import subspacedp as sdp
+from subspacedp.microdata import verify_folder as verify_second
 from subspacedp.publication import SpecificationError, audit, plan, read_specification, run, writing
 from subspacedp.release.folder_checks import verify_folder
 from subspacedp.stated import UNSEEN
@@ -13,12 +14,12 @@ from subspacedp.stated import UNSEEN
 TITLES = {"county": "County of residence", "state": "State <2020>"}
 
 
-def titled(world, title=TITLES, **changes):
+def titled(world, title=TITLES, **publish):
     axes = json.loads(json.dumps(world.spec()["axes"]))
     if title is not None:
         axes["county"]["title"] = title
     margins = {"decimals": 0, "margins": [["county"]], "to": str(world.folder / "release")}
-    return world.yaml(axes=axes, publish=margins, **changes)
+    return world.yaml(axes=axes, publish=margins | publish)
 
 
 def test_titles_are_everywhere_readers_look_and_columns_keep_their_names(world):
@@ -43,6 +44,17 @@ def test_titles_are_everywhere_readers_look_and_columns_keep_their_names(world):
     loaded = sdp.load(folder)
     assert [level.title for level in loaded.mechanism.domain.axes[0].chain] == [*TITLES.values()]
     assert verify_folder(folder).ok
+
+
+def test_titles_are_in_spreadsheets_and_beside_weights(world):
+    run(titled(world, formats=["xlsx"], records=True))
+    folder = world.folder / "release"
+    book = pytest.importorskip("openpyxl").load_workbook(folder / "tables.xlsx")
+    assert any("County of residence" in name for name in book.sheetnames)
+    assert not any("county" in name for name in book.sheetnames)
+    page = (folder / "report.html").read_text()
+    assert '<th scope="row">County of residence</th>' in page.partition("met by weighted")[2]
+    assert verify_second(folder).ok
 
 
 def test_a_title_that_was_altered_is_found(world):

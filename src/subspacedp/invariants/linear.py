@@ -59,7 +59,7 @@ class LinearInvariants:
     Examples
     --------
     >>> LinearInvariants([[1, 0, 1, 0]], labels=["odd"])
-    LinearInvariants(1 rows on 4 answers)
+    LinearInvariants(1 row on 4 answers)
     """
 
     matrix: Any
@@ -107,7 +107,8 @@ class LinearInvariants:
         return self.alone() & other
 
     def __repr__(self) -> str:
-        return f"LinearInvariants({self.matrix.shape[0]} rows on {self.matrix.shape[1]} answers)"
+        rows, answers = self.matrix.shape
+        return f"LinearInvariants({rows} row{'' if rows == 1 else 's'} on {answers} answers)"
 
 
 @frozen(eq=False, repr=False)

@@ -38,6 +38,7 @@ MANY_CELLS = 16  # cells in a sum from which on a margin of its own is looked at
 WORTH_SAYING = 1.1  # times less squared error, or a margin of error narrower by its root
 CELLS_AT_MOST = "at most +50 %"  # what cells may lose to margins that nobody asked for yet
 MANY_DROWN = 0.5  # of the cells
+MUCH_WORSE = 5.0  # times the standard error of noise on the cells alone
 DELTA = 1e-9  # where the number of persons is not known
 DELTAS = (1e-6, 1e-9)
 DRAWS = 1 << 16  # for a share to a fifth of a per cent
@@ -120,6 +121,7 @@ def advise(planned: Plan) -> Iterator[Advice]:
     adviser = _Adviser(planned)
     yield from adviser.meaning()
     yield from adviser.account()
+    yield from adviser.left_over()
     yield from adviser.alternatives()
 
 
@@ -180,8 +182,8 @@ class _Adviser:
         self.specification: Specification = planned.specification
         self.document = self.specification.document
         self.wanted = releases_of(self.specification)
-        designs = {release.name: release.design for release in planned.releases}
-        self.designs = designs
+        self.designs = {release.name: release.design for release in planned.releases}
+        self.lines = {release.name: release.lines for release in planned.releases}
         self.budget = self._budget()
         self.seconds = planned.seconds
         self.start = time.process_time()
@@ -306,6 +308,33 @@ class _Adviser:
                     f"{_times(gain)}, but does not hide whether a person is in the data at all."
                 )
         yield Advice(topic="account", sentence=sentence, figures=figures, change=change)
+
+    def left_over(self) -> Iterator[Advice]:
+        """The table without a target that suffers most where others have one."""
+        for one in self.now.values():
+            aimed = [set(e.margin) for e in one.wanted.table.publish.entries if e.has_target]
+            lines = {line.what: line for line in self.lines[one.wanted.name]}
+            worst, names, times = None, None, MUCH_WORSE
+            for family in one.published if aimed else ():
+                what = "every cell" if family is None else one.domain.margin(*family).title
+                line = lines[what]
+                if set(family or one.wanted.table.axes) in aimed or not line.cells_alone:
+                    continue
+                if line.stderr[1] > times * line.cells_alone[1] > 0:
+                    worst, names, times = line, family, line.stderr[1] / line.cells_alone[1]
+            if worst is None:
+                continue
+            who = "The cells have" if names is None else f"The margin by {_words(names)} has"
+            yield Advice(
+                topic="targets",
+                release=one.wanted.name,
+                sentence=(
+                    f"{_of(one)}{who} no target, and so what targets leave: ± "
+                    f"{_figure(worst.margin_of_error[1])}, {times:,.3g} times the error of noise "
+                    "on the cells alone. Set a target there too, or leave that table out."
+                ),
+                figures={"margin_of_error": worst.margin_of_error[1], "times": times},
+            )
 
     def _counted_once(self, relation: Neighbours, after: Composed) -> tuple[Change | None, float]:
         """A budget for the account's own relation that costs no more, where it has less error."""

@@ -654,7 +654,7 @@ class _Proposing:
             most = self.unit.records[-1][0]
             bound = self._bound()
             tried = sorted({b for b in BOUNDS if b <= most} | {bound})
-            shares = ", ".join(f"{b}: {100 * self._beyond(b):.2g} %" for b in tried)
+            shares = ", ".join(f"{b}: {100 * self._beyond(b):.3g} %" for b in tried)
             sentences += [
                 f"Persons have up to {most:,} records. A bound leaves out this share of records: "
                 f"{shares}. Proposed is {bound}: figures count the records that stay, and "

@@ -434,7 +434,8 @@ class LinearQuery(Query):
         return cls(matrix, labels=data["labels"], places=places)
 
     def __repr__(self) -> str:
-        return f"LinearQuery({self.shape[0]} questions of {self.matrix.shape[1]} cells)"
+        questions = "1 question" if self.shape[0] == 1 else f"{self.shape[0]} questions"
+        return f"LinearQuery({questions} of {self.matrix.shape[1]} cells)"
 
 
 def name_list(labels: Any, number: int) -> tuple[str, ...]:

@@ -47,7 +47,8 @@ class PublishedTable:
     @property
     def words(self) -> str:
         """What the rows are of."""
-        return " by ".join(self.margin.names) or "the grand total"
+        titles = [level.title for level in self.margin.levels if level.name]
+        return " by ".join(titles) or "the grand total"
 
     @cached_property
     def labels(self) -> Mapping[str, AnyArray]:
