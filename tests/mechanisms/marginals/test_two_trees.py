@@ -100,3 +100,15 @@ def test_the_cost_of_nested_contrasts_is_one_where_groups_are_equal() -> None:
             steps = mechanism.interactions._used[0]
             cost = nesting_cost(problem, steps, contrasts=contrasts)
             assert least <= cost <= most
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+@pytest.mark.parametrize("relation", [sdp.ReplaceOne(), sdp.AddRemoveOne()], ids=str)
+def test_a_level_with_everything_in_one_group_has_its_words(budget, relation):
+    first = sdp.Axis("a", range(4), levels={"g": [0, 1, 2, 0]})
+    second = sdp.Axis("b", range(3), levels={"h": [0, 1, 1], "all": [0, 0, 0]})
+    design = sdp.design(
+        sdp.Domain([first, second]), sdp.hold("h") & sdp.hold("g", "all"), budget,
+        neighbours=relation, mechanism=sdp.Marginals(margins=[[]]),
+    )  # fmt: skip
+    assert "those of `b` by nested contrasts, at 1" in design.mechanism.measured

@@ -361,7 +361,11 @@ def nesting_cost(problem: Problem, axis: AxisSteps, *, contrasts: bool) -> float
     if len(axis.axis) > MAX_LABELS:
         return None
     domain = Domain([axis.axis])
-    margins = tuple(Margin((axis.axis,), (step,)) for step in axis.steps[:-1])
+    # Everything in one group has no error where the grand total is known.
+    known = problem.neighbours.keeps_total
+    filled = {s: np.count_nonzero(axis.axis.step(s).sizes) for s in axis.steps[:-1]}
+    steps = [s for s, groups in filled.items() if groups > 1 or not known]
+    margins = tuple(Margin((axis.axis,), (step,)) for step in steps)
     workload = Margins(domain, [list(m.names) for m in margins])
     one_axis = replace(
         problem,
