@@ -13,7 +13,11 @@ from subspacedp.publication.running import run
 
 COUNTIES, SEXES = list("abcde"), ["F", "M"]
 AXES = {
-    "county": {"labels": COUNTIES, "levels": {"state": {"X": list("abc"), "Y": list("de")}}},
+    "county": {
+        "labels": COUNTIES,
+        "levels": {"state": {"X": list("abc"), "Y": list("de")}},
+        "groupings": {"school": {"N": list("abde")}},  # c is in none
+    },
     "sex": {"labels": SEXES},
 }
 COUNTS = np.arange(10).reshape(5, 2) * 3 + 6
@@ -45,6 +49,16 @@ KINDS = {
         "hold": [["state"]],
         "privacy": GAUSSIAN,
         "publish": {"decimals": 0, "cells": False, "margins": [["county"], ["state", "sex"]]},
+    },
+    "classifications that cross": {
+        "hold": [["state"], ["school"]],
+        "privacy": GAUSSIAN,
+        "mechanism": "marginals",
+        "publish": {
+            "decimals": 0,
+            "margins": [["school", "sex"], ["state", "sex"]],
+            "formats": ["xlsx", "sdmx-csv"],
+        },
     },
     "several tables": {
         "privacy": PURE,
@@ -87,7 +101,7 @@ def published(home, rows, kind, unit, sampler, **data):
 
 
 def moved(counts):
-    """The same state totals, and the same by sex: what is held does not change."""
+    """The same state and school totals, and the same by sex: what is held does not change."""
     out = counts.copy()
     out[0, 0] += 3
     out[1, 0] -= 3
