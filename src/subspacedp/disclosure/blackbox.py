@@ -23,7 +23,6 @@ from subspacedp.arrays import ArrayLike, BoolArray, FloatArray, Int64Array
 from subspacedp.disclosure.moves import people, smallest_epsilon
 from subspacedp.errors import BudgetError, DataError, ReleaseError
 from subspacedp.frozen import frozen
-from subspacedp.privacy import PureDP
 from subspacedp.release import Design
 from subspacedp.tables import Table
 
@@ -258,8 +257,8 @@ def _claim(design: Design, table: Any, neighbour: Any, delta: float) -> Claim:
     moved = np.zeros(1, np.int64) if before is None or after is None else after - before
     steps = max(1, people(moved.reshape(-1).tolist(), mechanism.neighbours))
     claimed: float | None = None
-    if isinstance(mechanism.budget, PureDP):
-        claimed = steps * mechanism.budget.epsilon
+    if mechanism.budget.pure:
+        claimed = steps * mechanism.budget.amount
     elif mechanism.only_stated:  # only an (ε, δ) as declared is a claim at this δ
         stated = getattr(mechanism.budget, "epsilon", None)
         if stated is not None and steps == 1 and delta >= getattr(mechanism.budget, "delta", 1.0):

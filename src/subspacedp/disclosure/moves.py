@@ -17,7 +17,7 @@ from subspacedp.arrays import BoolArray, Int64Array
 from subspacedp.balls import ball, round_up
 from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix
-from subspacedp.privacy import Budget, Composed, Neighbours, PureDP
+from subspacedp.privacy import Budget, Composed, Neighbours
 from subspacedp.privacy.numbers import decimal_above, exact_decimal, root_above, shown
 from subspacedp.problem import Kind
 from subspacedp.tables import Domain, Label, Margin
@@ -128,8 +128,8 @@ def move_loss(
     if not on_counts:
         return _group_loss(move, budget, kind)
     delta = float(getattr(budget, "delta", 0.0))
-    if isinstance(budget, PureDP):
-        exact = exact_decimal(budget.epsilon) * Fraction(move.records, neighbours.l1)
+    if budget.pure:
+        exact = exact_decimal(budget.amount) * Fraction(move.records, neighbours.l1)
         amount = round_up(lambda: ball(exact))
     else:
         share = Fraction(move.squared, neighbours.l2_squared)

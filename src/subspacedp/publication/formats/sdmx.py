@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 
 from subspacedp.frozen import frozen
-from subspacedp.publication.formats.tables import (
+from subspacedp.publication.formats import (
     LIMITS,
     NOT_IN_XML,
     PublishedTable,

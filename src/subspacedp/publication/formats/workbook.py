@@ -19,7 +19,7 @@ import numpy as np
 
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
-from subspacedp.publication.formats.tables import (
+from subspacedp.publication.formats import (
     LIMITS,
     NOT_IN_XML,
     PublishedTable,
