@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,3 +98,21 @@ def label_array(column: Any) -> AnyArray:
     if not column.null_count or pa.types.is_floating(column.type):
         return numpy_array(column)
     return np.array(["" if label is None else str(label) for label in column.to_pylist()], object)
+
+
+def write_parts(
+    parts: Iterable[Any], *, csv: Path | Any = None, parquet: Path | None = None
+) -> None:
+    """Write the parts of one table to a CSV file, or an open one, and to a Parquet file."""
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    kinds = ((csv, pyarrow.csv.CSVWriter), (parquet, pyarrow.parquet.ParquetWriter))
+    with ExitStack() as files:
+        writers: list[Any] = []
+        for part in parts:
+            if not writers:
+                named = [kind(file, part.schema) for file, kind in kinds if file is not None]
+                writers = [files.enter_context(writer) for writer in named]
+            for writer in writers:
+                writer.write_table(part)

@@ -22,7 +22,6 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
-from subspacedp.arrow import arrow_array, numpy_array
+from subspacedp.arrow import arrow_array, numpy_array, write_parts
 from subspacedp.blocks.digests import values_hash
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.frozen import frozen
@@ -89,20 +88,7 @@ def write_records(
     query: Query, table: Int64Array, weights: FloatArray, *, parquet: Path, csv: Path | None
 ) -> None:
     """Write records to a Parquet file, and to a CSV file where one is named."""
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    with ExitStack() as files:
-        writers: list[Any] = []
-        for part in record_tables(query, table, weights):
-            if not writers:
-                writers.append(pyarrow.parquet.ParquetWriter(parquet, part.schema))
-                if csv is not None:
-                    writers.append(pyarrow.csv.CSVWriter(csv, part.schema))
-                for writer in writers:
-                    files.enter_context(writer)
-            for writer in writers:
-                writer.write_table(part)
+    write_parts(record_tables(query, table, weights), csv=csv, parquet=parquet)
 
 
 DECIMALS = 9  # of a published weight

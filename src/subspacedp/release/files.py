@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.arrays import AnyArray, BoolArray, Int64Array
-from subspacedp.arrow import arrow_array, arrow_table, label_array, numpy_array
+from subspacedp.arrow import arrow_array, arrow_table, label_array, numpy_array, write_parts
 from subspacedp.blocks.stores import STORES, StoredValues, copy_store
 from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.frozen import frozen
@@ -136,20 +135,7 @@ def write_rows(
     parquet: Path | None = None,
 ) -> None:
     """Write labels and numbers to a CSV file, or an open one, and to a Parquet file."""
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    with ExitStack() as files:
-        writers: list[Any] = []
-        for part in labels.parts(numbers):
-            if not writers:
-                writers.append(pyarrow.csv.CSVWriter(csv, part.schema))
-                if parquet is not None:
-                    writers.append(pyarrow.parquet.ParquetWriter(parquet, part.schema))
-                for writer in writers:
-                    files.enter_context(writer)
-            for writer in writers:
-                writer.write_table(part)
+    write_parts(labels.parts(numbers), csv=csv, parquet=parquet)
 
 
 CERTIFICATE, PARQUET, CSV = "certificate.json", "values.parquet", "values.csv"
