@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,10 +30,6 @@ from subspacedp.tables import Domain, Margin, RowPlan, margin_sums, outer
 from subspacedp.tables.domain import Box
 from subspacedp.tables.margin import sum_groups
 from subspacedp.tables.rows import subtract_rows, subtract_rows_exactly
-
-if TYPE_CHECKING:
-    from subspacedp.invariants.null_space import FreeContrasts
-
 
 LiftParts = tuple[Int64Array, FloatArray]  # whole and fractional parts of its terms
 MAX_DENSE = 5000

@@ -39,8 +39,6 @@ from subspacedp.privacy.composition import Composed, Spend, compose
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from subspacedp.ledger.database import Database
-
 EXPORT = "subspacedp ledger 1"  # what an export looks like, which seals did not change
 
 

@@ -27,7 +27,6 @@ from subspacedp.release.verify import SEEDED
 from subspacedp.stated import digest_of
 
 if TYPE_CHECKING:
-    from subspacedp.mechanisms.base import Mechanism
     from subspacedp.release.release import Release
 
 

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from subspacedp.tables.axis import Axis, Label
 from subspacedp.tables.domain import Domain
 from subspacedp.tables.margin import Margin
 from subspacedp.tables.rows import margin_sums
-
-if TYPE_CHECKING:
-    from subspacedp.tables.domain import Domain
 
 
 def _eager(frame: Any) -> Any:

@@ -18,7 +18,7 @@ from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import NullSpace
-from subspacedp.mechanisms.gaussian.covariance import trace_bound
+from subspacedp.mechanisms.gaussian.covariance import Coordinates, checked, trace_bound
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Query
 
@@ -235,8 +235,6 @@ def reached_by(query: Query, space: NullSpace) -> FloatArray:
 
     Π_N A(x) is a combination of the columns of Π_N A: outside their span it is zero.
     """
-    from subspacedp.mechanisms.gaussian.covariance import Coordinates, checked
-
     columns = checked(inner_columns(query, space))
     span = Coordinates.of(columns).span
     return span if space.rank == 0 else np.asarray(space.basis() @ span)
