@@ -61,6 +61,10 @@ from subspacedp.tables import Domain, Margin
 if TYPE_CHECKING:
     from subspacedp.mechanisms.knorm.law import KNormLaw
 
+# Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
+LARGEST_SCALE = 2.0**40
+# Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
+SMALLEST_SCALE = 0.001
 # Real values are rounded to float64: up to here by a thousandth of a unit, or of the noise.
 REAL_LIMIT = 2**43
 # Steps of published decimals must be told apart by float64, with room for a check to recompute.
@@ -94,6 +98,22 @@ def calibrated_law(budget: Budget, sensitivity: Sensitivity | Neighbours) -> Kno
         return DiscreteLaplace(exact_decimal(budget.amount) / Fraction(sensitivity.l1))
     mu, squared = budget.gaussian_mu, Fraction(sensitivity.l2_squared)
     return RoundedGaussian(round_up(lambda: ball(squared).sqrt() / ball(mu)))
+
+
+def check_scales(smallest: float, largest: float, *, unit: str = "", remedy: str = "") -> None:
+    """Refuse noise that is too wide to be drawn, or too narrow to protect."""
+    if largest > LARGEST_SCALE:
+        raise BudgetError(
+            "The budget is too small for counts in 64 bits: the noise would have a scale of "
+            f"{largest:.3g}{unit}, and at most 2**40 is possible{remedy}.",
+            scale=largest,
+        )
+    if smallest < SMALLEST_SCALE:
+        raise BudgetError(
+            f"The budget is so large that no noise would be left: a scale of {smallest:.3g}, "
+            f"where at least {SMALLEST_SCALE:g} is asked for.",
+            scale=smallest,
+        )
 
 
 def check_moved(sensitivity: Sensitivity | Neighbours) -> None:

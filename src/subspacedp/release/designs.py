@@ -21,7 +21,7 @@ from subspacedp.invariants import (
     as_held,
     bind,
 )
-from subspacedp.mechanisms.base import ExpectedError, Mechanism, Options
+from subspacedp.mechanisms.base import ExpectedError, Mechanism, Options, check_scales
 from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.mechanisms.registry import OPTIONS, default_name
 from subspacedp.noise import ReleaseKeys
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 ONLY = "{}: the one mechanism for margins by themselves."
-# Sums of noise of this scale over any table leave 64 bits with probability below exp(−2**13).
-LARGEST_SCALE = 2.0**40
-# Below it all noise is zero for all practical purposes, and a claim of privacy would mislead.
-SMALLEST_SCALE = 0.001
 DESIGN_BYTES = 40  # per figure of a workload, whose variances are all computed at design
 
 
@@ -349,19 +345,8 @@ def _checked(mechanism: Mechanism) -> Mechanism:
     """The mechanism, unless its noise is too wide to be drawn or too narrow to protect."""
     if mechanism.rounding is not None:
         _ = mechanism.rounding.needed  # refuses now what cannot be rounded
-    if mechanism.law.scale > LARGEST_SCALE:
-        raise BudgetError(
-            f"The budget is too small for counts in 64 bits: the noise would have a scale of "
-            f"{mechanism.law.scale:.3g}, and at most 2**40 is possible.",
-            scale=mechanism.law.scale,
-        )
-    smallest = float(getattr(mechanism.law, "smallest", mechanism.law.scale))  # of several laws
-    if smallest < SMALLEST_SCALE:
-        raise BudgetError(
-            f"The budget is so large that no noise would be left: a scale of {smallest:.3g}, "
-            f"where at least {SMALLEST_SCALE:g} is asked for.",
-            scale=smallest,
-        )
+    law = mechanism.law
+    check_scales(float(getattr(law, "smallest", law.scale)), law.scale)  # of several laws
     return mechanism
 
 

@@ -14,14 +14,14 @@ from subspacedp.arrays import FloatArray
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, Inequalities, LinearInvariants, StructuralZeros
-from subspacedp.mechanisms.base import Mechanism, Options
+from subspacedp.mechanisms.base import LARGEST_SCALE, Mechanism, Options
 from subspacedp.mechanisms.estimates import check_level
 from subspacedp.mechanisms.marginals import Marginals, with_budget
 from subspacedp.privacy import ZCDP, ApproxDP, Budget, Neighbours
 from subspacedp.privacy.budgets import kinds_of_budgets
 from subspacedp.queries import Query, as_query
 from subspacedp.queries.margins import block_name
-from subspacedp.release.designs import LARGEST_SCALE, Design, design
+from subspacedp.release.designs import Design, design
 from subspacedp.tables import Domain
 
 LEAST, MOST = 1e-9, 100.0

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
-from subspacedp.errors import BudgetError, ReleaseError
+from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldValues
-from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism, Options
+from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism, Options, check_scales
 from subspacedp.mechanisms.block_view import BlockView, OnePiece
 from subspacedp.mechanisms.error_laws.sums import Rounding, widest_normal
 from subspacedp.mechanisms.figures import Figures
@@ -554,8 +554,6 @@ class Marginals(Mechanism):
         return self._real(self.estimate_of(measured, exact, total))
 
 
-LARGEST_SCALE = 2.0**40  # of noise in the units that are drawn
-SMALLEST_SCALE = 0.001  # of noise in units of the answers
 MAX_CELL_WEIGHT = 1e6
 WEIGHT_STEPS = 30  # of the search for the least weight of the cells
 LIMIT_REACHED = 5e-3  # of what cells may lose: the weight is found when they lose this near it
@@ -683,18 +681,9 @@ def with_budget(mechanism: Marginals, budget: Budget) -> Marginals:
 def _checked(mechanism: Marginals) -> Marginals:
     """The mechanism, unless its noise is too wide to be drawn or too narrow to protect."""
     _ = mechanism.empty_cells  # too many are refused now, and not after noise was drawn
-    smallest, largest = mechanism.scales()
-    if largest > LARGEST_SCALE:
-        raise BudgetError(
-            f"The budget is too small for counts in 64 bits: the noise would have a scale of "
-            f"{largest:.3g} in the units that are measured, and at most 2**40 is possible; take a "
-            "larger budget, or margins of fewer cells.",
-            scale=largest,
-        )
-    if smallest < SMALLEST_SCALE:
-        raise BudgetError(
-            f"The budget is so large that no noise would be left: a scale of {smallest:.3g}, "
-            f"where at least {SMALLEST_SCALE:g} is asked for.",
-            scale=smallest,
-        )
+    check_scales(
+        *mechanism.scales(),
+        unit=" in the units that are measured",
+        remedy="; take a larger budget, or margins of fewer cells",
+    )
     return mechanism
