@@ -108,3 +108,15 @@ def test_the_readme_moves_no_cursor(world, monkeypatch):
     monkeypatch.setattr(writing, "visible", lambda text: text)
     run(path, out=world.folder / "twin")
     assert "\x1b[2J" in (world.folder / "twin" / "README.txt").read_text("utf-8")
+
+
+def test_the_entry_for_catalogues_ends_no_script(world, monkeypatch):
+    title = "</script><script>alert(1)</script> & more"
+    path = world.yaml(title=title)
+    run(path, out=world.folder / "release")
+    text = (world.folder / "release" / "dataset.jsonld").read_text("utf-8")
+    assert json.loads(text)["name"] == title
+    assert "<" not in text
+    monkeypatch.setattr(writing, "in_script", lambda text: text)
+    run(path, out=world.folder / "twin")
+    assert "</script>" in (world.folder / "twin" / "dataset.jsonld").read_text("utf-8")

@@ -43,6 +43,7 @@ from subspacedp.release.folder_checks import DATASET
 from subspacedp.release.signature import DIGESTS, SIGNATURE, write_digests
 from subspacedp.report import PublishedColumn, PublishedFile, ReportNotes, write_report
 from subspacedp.report.quality import Quality, quality_report
+from subspacedp.report.rows import in_script
 from subspacedp.report.words import dataset, figure_words
 from subspacedp.stated import visible
 
@@ -144,7 +145,8 @@ def write_rest(
     described = [_with_digest(file, folder, known) for file in files]
     about = specification.document.about_text
     linked = dataset(title_of(specification), about, releases, described)
-    text = json.dumps(linked, indent=1, ensure_ascii=False)
+    # Catalogues put it into a script of their pages.
+    text = in_script(json.dumps(linked, indent=1, ensure_ascii=False))
     (folder / DATASET).write_text(text + "\n", "utf-8")
     page = write_report(dict(releases), title=title_of(specification), notes=notes, files=described)
     (folder / "report.html").write_text(page, "utf-8")
