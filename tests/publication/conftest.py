@@ -129,3 +129,27 @@ def keys(world):
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return pem(world.folder / "key.pem", Ed25519PrivateKey.generate())
+
+
+@pytest.fixture
+def read(tmp_path):
+    """A specification, from its text."""
+    from subspacedp.publication import read_specification
+
+    def reader(text):
+        path = tmp_path / "publication.yaml"
+        path.write_text(text, "utf-8")
+        return read_specification(path)
+
+    return reader
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    """Whoever opens a source fails."""
+
+    def opened(*_arguments, **_options):
+        raise AssertionError("data were opened")
+
+    monkeypatch.setattr("subspacedp.publication.releases.open_source", opened)
+    monkeypatch.setattr("subspacedp.io.duck.DuckSource.__init__", opened)

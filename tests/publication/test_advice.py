@@ -22,14 +22,7 @@ AXES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def no_data(monkeypatch):
-    """Whoever opens a source fails."""
-
-    def opened(*_arguments, **_options):
-        raise AssertionError("data were opened")
-
-    monkeypatch.setattr("subspacedp.publication.releases.open_source", opened)
+pytestmark = pytest.mark.usefixtures("no_data")
 
 
 def spec(**changes):

@@ -17,15 +17,7 @@ from subspacedp.release.designs import WORTH_WHILE
 BUDGETS = [{"epsilon": 0.4}, {"epsilon": 0.4, "delta": 1e-6}, {"rho": 0.05}, {"mu": 0.3}]
 
 
-@pytest.fixture(autouse=True)
-def no_data(monkeypatch):
-    """Whoever opens a source fails."""
-
-    def opened(*_arguments, **_options):
-        raise AssertionError("data were opened")
-
-    monkeypatch.setattr("subspacedp.publication.releases.open_source", opened)
-    monkeypatch.setattr("subspacedp.io.duck.DuckSource.__init__", opened)
+pytestmark = pytest.mark.usefixtures("no_data")
 
 
 def spec(**changes):

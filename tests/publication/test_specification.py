@@ -150,16 +150,6 @@ EXAMPLES = {
 }
 
 
-@pytest.fixture
-def read(tmp_path):
-    def reader(text):
-        path = tmp_path / "publication.yaml"
-        path.write_text(text, "utf-8")
-        return read_specification(path)
-
-    return reader
-
-
 # ------------------------------------------------------------------------------- what they mean
 
 

@@ -19,16 +19,6 @@ NAMES = ", ".join(f"`{name}`" for name in ("auto", *OPTIONS))
 
 
 @pytest.fixture
-def read(tmp_path):
-    def reader(text):
-        path = tmp_path / "publication.yaml"
-        path.write_text(text, "utf-8")
-        return read_specification(path)
-
-    return reader
-
-
-@pytest.fixture
 def sentence(read):
     def told(text):
         with pytest.raises(SpecificationError) as caught:
