@@ -109,7 +109,7 @@ def gallery(
     ] = Path("accuracy-gallery"),
     as_json: AsJson = False,
 ) -> None:
-    """Compare the error of every mechanism with the best on a dozen queries; no data needed."""
+    """Compare the error of every mechanism with the best on fourteen queries; no data needed."""
     with progress() as report:
         report("designing every mechanism for every query")
         rows = gallery_study.gallery(out)

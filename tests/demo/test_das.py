@@ -73,7 +73,7 @@ def test_other_files_are_refused_in_a_sentence(tmp_path, text, words):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere\.csv"):
+    with pytest.raises(DataError, match=r"There is no demonstration file .*nowhere\.csv"):
         read_das(tmp_path / "nowhere.csv")
 
 

@@ -113,7 +113,9 @@ def init(
     out: Annotated[
         Path, typer.Option(help="The specification to write; it must not exist yet.")
     ] = Path("publication.yaml"),
-    table: Annotated[str | None, typer.Option(help="The table, in a database.")] = None,
+    table: Annotated[
+        str | None, typer.Option(help="The table of a database, or the sheet of a workbook.")
+    ] = None,
 ) -> None:
     """Look at a file and write a commented specification to start from.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -89,6 +88,8 @@ def show(
     if as_json:
         print_json(data)
         return
+    from subspacedp.privacy.numbers import six_digits
+
     console = printer()
     for one in data["accounts"]:
         console.print(
@@ -99,7 +100,10 @@ def show(
         table = Table("spent", "")
         for name, words in _ACCOUNTINGS.items():
             value = one["totals"][name]
-            table.add_row(words, "[dim]not defined[/]" if value is None else _up(value))
+            text = "[dim]not defined[/]"
+            if value is not None:
+                text = f"{value:,}" if isinstance(value, int) else six_digits(value)
+            table.add_row(words, text)
         console.print(table)
         if one["open"]:
             console.print(
@@ -302,13 +306,7 @@ def _limit(
 
 
 def _budget(data: dict[str, Any]) -> str:
+    from subspacedp.privacy.numbers import shown
+
     letters = {"epsilon": "ε", "delta": "δ", "rho": "ρ", "mu": "μ"}
-    return ", ".join(f"{letters[k]} = {v:g}" for k, v in data.items() if k in letters)
-
-
-def _up(value: float) -> str:
-    """Six digits, the last one rounded up: what is spent is not told as less."""
-    if isinstance(value, int) or value == 0:
-        return f"{value:,}"
-    places = 5 - math.floor(math.log10(value))
-    return f"{math.ceil(round(value * 10**places, 6)) / 10**places:.6g}"
+    return ", ".join(f"{letters[k]} = {shown(v)}" for k, v in data.items() if k in letters)

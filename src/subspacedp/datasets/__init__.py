@@ -214,6 +214,8 @@ def read_das(path: str | PathLike[str]) -> OfficialDemonstration:
     where = Path(path)
     try:
         text = where.read_text("utf-8-sig")
+    except FileNotFoundError as fault:
+        raise DataError(f"There is no demonstration file {str(path)!r}.") from fault
     except (OSError, UnicodeDecodeError) as fault:
         raise DataError(f"The demonstration file {str(path)!r} cannot be read as text.") from fault
     rows = list(csv.DictReader(text.splitlines()))

@@ -18,7 +18,7 @@ from subspacedp.balls import ball, round_up
 from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix
 from subspacedp.privacy import Budget, Composed, Neighbours
-from subspacedp.privacy.numbers import decimal_above, exact_decimal, root_above, shown
+from subspacedp.privacy.numbers import decimal_above, exact_decimal, root_above, shown, six_digits
 from subspacedp.problem import Kind
 from subspacedp.tables import Domain, Label, Margin
 
@@ -92,7 +92,7 @@ class Loss:
 
     def __str__(self) -> str:
         letter = {"pure": "ε", "approximate": "ε", "zero-concentrated": "ρ", "gaussian": "μ"}
-        amount = f"{letter[self.name]} = {shown(float(f'{self.amount:.6g}'))}"
+        amount = f"{letter[self.name]} = {six_digits(self.amount)}"
         if self.delta:
             amount += f", δ = {shown(self.delta)}"
         sense = {
@@ -129,16 +129,18 @@ def move_loss(
         return _group_loss(move, budget, kind)
     delta = float(getattr(budget, "delta", 0.0))
     if budget.pure:
-        exact = exact_decimal(budget.amount) * Fraction(move.records, neighbours.l1)
-        amount = round_up(lambda: ball(exact))
+        share = Fraction(move.records, neighbours.l1)
+        amount = decimal_above(exact_decimal(budget.amount) * share)
     else:
         share = Fraction(move.squared, neighbours.l2_squared)
-        mu = round_up(lambda: ball(budget.gaussian_mu) * ball(share).sqrt())
         rho = getattr(budget, "rho", None)
         if rho is not None:
-            amount = round_up(lambda: ball(exact_decimal(rho) * share))
+            amount = decimal_above(exact_decimal(rho) * share)
+        elif delta:
+            mu = round_up(lambda: ball(budget.gaussian_mu) * ball(share).sqrt())
+            amount = smallest_epsilon(mu, delta)
         else:
-            amount = smallest_epsilon(mu, delta) if delta else mu
+            amount = root_above(exact_decimal(budget.gaussian_mu) ** 2 * share)
     return Loss(name=budget.name, amount=amount, delta=delta, people=move.people, kind=kind)
 
 

@@ -16,7 +16,7 @@ from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.composition import Composed, Spend
-from subspacedp.privacy.numbers import exact_decimal
+from subspacedp.privacy.numbers import six_digits
 
 DELTAS = (1e-6, 1e-9)  # at which ε is stated
 
@@ -183,22 +183,21 @@ def totals_data(total: Composed) -> dict[str, Any]:
 
 
 def spent_words(total: Composed, limit: Budget) -> str:
-    """What is spent, in the figure that a limit is about."""
+    """What is spent, in the figure that a limit is about; rounded up."""
     spent = limit.spent(total)
-    return f"{limit.symbol} = {spent:.6g}" if spent is not None else "an amount it cannot count"
+    return (
+        f"{limit.symbol} = {six_digits(spent)}"
+        if spent is not None
+        else "an amount it cannot count"
+    )
 
 
 def left_words(total: Composed, limit: Budget) -> str:
     """What is left of a limit, in words; rounded down."""
     rest = limit.left(total)
-    return f"{limit.symbol} = {_down(rest)}{limit.beside}" if rest > 0 else "nothing"
-
-
-def _down(value: float) -> str:
-    """Six significant digits, cut off."""
-    places = 5 - math.floor(math.log10(value))
-    cut = math.floor(exact_decimal(value) * 10**places) if places >= 0 else math.floor(value)
-    return f"{cut / 10**places:.6g}" if places >= 0 else f"{cut:.6g}"
+    return (
+        f"{limit.symbol} = {six_digits(rest, down=True)}{limit.beside}" if rest > 0 else "nothing"
+    )
 
 
 def uncounted(account: str, limit: Budget) -> str:

@@ -29,7 +29,13 @@ from subspacedp.frozen import frozen
 from subspacedp.privacy.budgets import Budget, budget_from
 from subspacedp.privacy.gaussian import delta_ball
 from subspacedp.privacy.neighbours import Neighbours, neighbours_from
-from subspacedp.privacy.numbers import decimal_above, exact_decimal, positive, root_above
+from subspacedp.privacy.numbers import (
+    decimal_above,
+    exact_decimal,
+    positive,
+    root_above,
+    six_digits,
+)
 
 # Relative width at which a search for ε ends, on the private side: closed forms, and sums.
 EPSILON_WIDTH, MIXED_EPSILON_WIDTH = 1e-10, 1e-7
@@ -281,7 +287,7 @@ class Composed:
             "ε at δ = 1e-6": self.epsilon(1e-6),
             "ε at δ = 1e-9": self.epsilon(1e-9),
         }
-        known = ", ".join(f"{k} = {v:.6g}" for k, v in figures.items() if v is not None)
+        known = ", ".join(f"{k} = {six_digits(v)}" for k, v in figures.items() if v is not None)
         return f"{self.releases} release{'s' * (self.releases != 1)}: {known}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 
 import numpy as np
@@ -68,6 +69,16 @@ def shown(value: float) -> str:
     ('1', '0.192', '1.0000004')
     """
     return repr(value).removesuffix(".0")
+
+
+def six_digits(value: float, *, down: bool = False) -> str:
+    """Six digits, the last one rounded up: what is spent is not told as less.
+
+    >>> six_digits(0.3), six_digits(2.5828712), six_digits(2.5828799, down=True)
+    ('0.3', '2.58288', '2.58287')
+    """
+    cut = Context(prec=6, rounding=ROUND_FLOOR if down else ROUND_CEILING)
+    return f"{float(cut.create_decimal(repr(float(value)))):.6g}"
 
 
 def decimal_above(exact: Fraction) -> float:

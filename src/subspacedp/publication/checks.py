@@ -265,13 +265,6 @@ def _table(table: TableSpecification) -> Iterator[Fault]:
         yield from _margin(at, margin, table)
         if set(margin) == set(table.axes):
             yield Fault(at, "holds every cell, so that nothing is left to protect")
-        grouping = table.grouped(margin)
-        if grouping is not None and table.publish.non_negative:
-            yield Fault(
-                table.place_of("publish", "non_negative"),
-                f"needs held levels that nest, and `{grouping}` is a grouping; publish it among "
-                "`margins` instead of holding it",
-            )
     published: Place = (*table.place, "publish", "margins")
     for i, margin in enumerate(table.margins):
         yield from _margin((*published, i), margin, table)
