@@ -10,7 +10,7 @@ from subspacedp.publication import plan
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.workbench.computing import Asked, parts
 from subspacedp.workbench.draft import Draft
-from subspacedp.workbench.page import both_shown, ends, page
+from subspacedp.workbench.page import both_shown, ends, figure, page
 from subspacedp.workbench.processes import refusal
 from subspacedp.workbench.session import Session
 
@@ -120,6 +120,26 @@ def test_two_groupings_that_cross_are_held_exactly_and_their_differences_are_tol
     ]
     assert exact == ["school × sex (held)", "health × sex (held)", "school"]
     assert "cross on `block`" in said["structure"]["table"]
+
+
+@pytest.mark.parametrize("privacy", ["epsilon: least", "rho: least", "epsilon: 0.5"])
+def test_targets_are_on_the_page_with_what_they_cost(no_data, privacy):
+    targets = "margins: [{margin: [state, sex], error: 30}, {margin: [age], error: 20}]"
+    text = SPECIFICATION.replace("epsilon: 0.5", privacy)
+    text = text.replace("margins: [[state, sex], [age]]", targets)
+    said = dict(parts(Asked(text=text, folder=str(no_data))))
+    session = Session(Draft(no_data / "publication.yaml"))
+    session.do({"do": "text", "text": text})
+    session.known.parts.update(said)
+    shown = page(session)
+    (release,) = said["plan"]["releases"]
+    prices = release.get("least_budget", {}).get("prices", ())
+    assert len(prices) == (2 if "least" in privacy else 0)
+    for price in prices:
+        figures = (price["target"], price["margin_of_error_95"], price["price"], price["without"])
+        row = "".join(f'<td class="number">{figure(value)}</td>' for value in figures)
+        assert row in shown
+    assert ("× its target" in shown) == (not prices)
 
 
 def test_noise_that_mostly_is_0_is_not_shown_as_exact(no_data):

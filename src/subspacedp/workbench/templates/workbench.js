@@ -86,9 +86,12 @@
     if (news.shown || !news.busy) next();
   }
 
+  const BROKEN = "This page cannot be shown, by an error in the workbench, and what it shows may be old. The " +
+    "specification is unharmed: save it, and go on with subspacedp plan, or undo the last change.";
+
   async function ask(address, options) {
     const answer = await fetch(address, { ...options, cache: "no-store", credentials: "same-origin" });
-    if (!answer.ok) throw new Error(await answer.text());
+    if (!answer.ok) throw Object.assign(new Error(await answer.text()), { answered: true });
     return answer.json();
   }
 
@@ -110,8 +113,8 @@
       }
       show(news);
     } catch (error) {
-      say("The workbench does not answer. What was saved is in its file, and what was not in a copy " +
-        "beside it; start it again to go on.");
+      say(error.answered ? BROKEN : "The workbench does not answer. What was saved is in its file, and " +
+        "what was not in a copy beside it; start it again to go on.");
       sending = false;
     }
   }
@@ -138,8 +141,8 @@
         show(await ask(`news?after=${version}`));
       } catch (error) {
         if (document.visibilityState === "hidden" || document.body.classList.contains("leaving")) return;
-        say("The workbench has ended. What was not saved is in a copy beside the file; start it " +
-          "again to go on.");
+        say(error.answered ? BROKEN : "The workbench has ended. What was not saved is in a copy beside the " +
+          "file; start it again to go on.");
         await new Promise((done) => setTimeout(done, 2000));
         try { await ask(`news?after=0`); say(""); } catch (again) { /* still gone */ }
       }
