@@ -217,6 +217,15 @@ def test_release_verify_and_report(call, spec, tmp_path):
     assert "exists already" in err
 
 
+def test_nothing_is_proposed_from_a_header_alone(call, tmp_path):
+    (tmp_path / "header.csv").write_text("sex,age\n", "utf-8")
+    before = sorted(tmp_path.iterdir())
+    status, out, err = call("init", "header.csv", "--out", "new.yaml")
+    assert (status, out) == (2, "")
+    assert err == "subspacedp: The source has no rows, from which something could be proposed.\n"
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_what_comes_next_is_what_can_be_done(call, spec, tmp_path):
     assert f"Next: subspacedp audit {spec}\n" in call("plan", spec)[1]
     assert f"Next: subspacedp release {spec}\n" in call("audit", spec)[1]

@@ -296,7 +296,10 @@ def test_files_that_are_none(tmp_path, sentence):
         read_specification([])
     assert sentence("") == "The specification is empty."
     assert sentence("# only a comment\n") == "The specification is empty."
-    assert sentence("- a\n") == "The specification must be keys with values, such as `data:`."
+    assert sentence("- a\n") == (
+        "The specification must be keys with values, such as `data:`; `subspacedp init` proposes one "
+        "from data."
+    )
 
 
 def test_pydantic_never_speaks(sentence):

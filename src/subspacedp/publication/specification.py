@@ -218,7 +218,10 @@ def _loaded(source: Any) -> tuple[Path | None, Loaded]:
     if loaded.data is None:
         raise SpecificationError("The specification is empty.")
     if not isinstance(loaded.data, Mapping):
-        raise SpecificationError("The specification must be keys with values, such as `data:`.")
+        raise SpecificationError(
+            "The specification must be keys with values, such as `data:`; `subspacedp init` "
+            "proposes one from data."
+        )
     return path, loaded
 
 

@@ -18,7 +18,7 @@ from dataclasses import field
 from itertools import combinations, product
 from pathlib import Path
 
-from subspacedp.errors import ReleaseError
+from subspacedp.errors import DataError, ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.io import look, open_source
 from subspacedp.io.inspect import MANY, Column, Seen, prefix_of
@@ -109,6 +109,8 @@ def starter(seen: Seen, source: str, table: str | None = None) -> Starter:
     -------
     The text of a YAML file that `read_specification` accepts, and the code lists that it names.
     """
+    if not seen.rows:
+        raise DataError("The source has no rows, from which something could be proposed.")
     proposing = _Proposing(seen)
     return Starter(text=proposing.text(source, table), code_lists=proposing.code_lists)
 
