@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
-from subspacedp.rounding.whole_tables import whole_table
+from subspacedp.inference.nonnegative import _Fitting
+from subspacedp.rounding import whole_tables
+from subspacedp.rounding.whole_tables import of_margins, whole_table
 
 
 def domain(a, b, c):
@@ -70,8 +72,47 @@ def test_a_whole_table_stays_as_it_is_in_an_integer_programme():
     whole = rng.poisson(2, where.shape)
     totals = [(m, m.sum(whole)) for m in (where.margin(*names) for names in FAMILIES["three"])]
     dither = rng.random(whole.size) - 0.5
-    found = whole_table(whole.reshape(-1).astype(float), where.cells, totals, None, dither)
-    assert np.array_equal(found.reshape(whole.shape), whole)
+    real, given = whole.reshape(-1).astype(float), of_margins(where.cells, totals)
+    for beyond in (None, given):  # by exchanges, and by the programme
+        found = whole_table(real, where.cells, totals, beyond, dither)
+        assert np.array_equal(found.reshape(whole.shape), whole)
+
+
+@pytest.mark.parametrize(
+    ("shape", "names"),
+    [
+        ((20, 20, 25), ["ab", "bc", "ac"]),
+        ((30, 2, 12), ["ab", "bc", "ac"]),
+        ((6, 5, 4, 3), ["ab", "cd", "ac", "bd", "ad", "bc"]),
+        ((5, 4, 4, 3), ["abc", "bcd", "ad"]),
+    ],
+)
+@pytest.mark.parametrize("mean", [0.5, 5.0])
+def test_margins_that_cross_are_exact_at_what_rounding_costs(shape, names, mean, monkeypatch):
+    """Without the programme; another table with these margins would be far from the real one."""
+
+    def programme(*_):
+        raise AssertionError("an integer programme was begun")
+
+    monkeypatch.setattr(whole_tables, "_programme", programme)
+    where = sdp.Domain([sdp.Axis(n, range(k)) for n, k in zip("abcd", shape, strict=False)])
+    rng = np.random.default_rng(3)
+    truth = rng.poisson(rng.gamma(0.5, 2 * mean, where.shape))
+    totals = [(m, m.sum(truth)) for m in (where.margin(*name) for name in names)]
+    held = sdp.hold(*names[0])
+    for name in names[1:]:
+        held &= sdp.hold(*name)
+    release = sdp.design(where, held, sdp.PureDP(1.0)).release(sdp.Table(truth, where), seed=1)
+    near = _Fitting(release, None).projected
+    dither = rng.random(truth.size) - 0.5
+    whole = whole_table(near, where.cells, totals, None, dither)
+    assert (whole >= 0).all()
+    for margin, total in totals:
+        assert np.array_equal(margin.sum(whole.reshape(where.shape)), total)
+    share = near - np.floor(near)
+    cost = float(np.sum((whole - near) ** 2))
+    assert cost < 1.6 * float(np.sum(share * (1 - share)))
+    assert cost < float(np.sum((truth.reshape(-1) - near) ** 2))
 
 
 def test_none_fits():

@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float64]
 MAX_STEPS = 80
 NEARLY_SAME = 1e-12  # of a row's own entry, which is added to it
 SMALLEST = 1e-300  # entry of a row that is divided by
-MAX_DENSE = 2_000  # rows whose equations are solved at once; more by conjugate gradients
+MAX_DENSE = 500  # rows whose equations are solved at once; more by conjugate gradients
 GOAL = 1e-6  # of a right-hand side, or of a unit
 
 

@@ -2,12 +2,15 @@
 
 Groups of one margin are rounded along their cumulative sums. Two margins meet in a table whose rows
 and columns are their groups: rows are rounded first, and units then move within rows until the
-columns are right too, which they always can. Anything else is an integer programme.
+columns are right too, which they always can. Of more margins two are such rows and columns, and
+units are exchanged between two rows and two columns until the others are right. Where that does not
+get there, and for anything else, there is an integer programme.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 NEAR = 0.25  # where an integer programme stops: its gap, a share of what rounding costs
+BEST = 8  # entries of a group that has too much, from which a unit may go
+MOST_EXCHANGES = 4  # for each unit that is missed, and a hundred, before a programme is tried
 NONE_FITS = (
     "No table of whole numbers without negative ones has the held figures and satisfies the "
     "inequalities."
@@ -86,17 +91,18 @@ def whole_table(
     Guarantees
     ----------
     1. The held figures are exact and no number is negative.
-    2. Where there is such a table, one is found: always for up to two margins; otherwise by an
-       integer programme, which may take long.
+    2. Where there is such a table, one is found: always for up to two margins; for more by
+       exchanges, or else by an integer programme, which may take long.
     """
     if beyond is None and len(totals) <= 1:
         if not totals:
             return np.floor(table + 0.5 + dither).astype(np.int64)
         margin, wanted = totals[0]
         return _shared(table, group_numbers(cells, margin), wanted.reshape(-1), dither)
-    if beyond is None and len(totals) == 2:
-        return _two_margins(table, cells, totals, dither)
     if beyond is None:
+        whole = _several_margins(table, cells, totals, dither)
+        if whole is not None:
+            return whole
         beyond = of_margins(cells, totals)
     return _programme(table, beyond, dither)
 
@@ -157,16 +163,28 @@ def _sums(whole: Int64Array, group: Int64Array, groups: int) -> Int64Array:
     return out
 
 
-def _two_margins(
+def _joint(*margins: Margin) -> Margin:
+    """The coarsest margin that determines all of these."""
+    steps = tuple(map(min, zip(*(margin.steps for margin in margins), strict=True)))
+    return Margin(margins[0].axes, steps)
+
+
+def _several_margins(
     table: FloatArray,
     cells: Margin,
     totals: Sequence[tuple[Margin, Int64Array]],
     dither: FloatArray,
-) -> Int64Array:
-    """Groups of two margins that share a cell share one entry of a table of rows and columns."""
-    (rows, row_totals), (columns, column_totals) = totals
-    steps = tuple(min(s, t) for s, t in zip(rows.steps, columns.steps, strict=True))
-    joint = Margin(cells.axes, steps)
+) -> Int64Array | None:
+    """Groups of two margins that share a cell share one entry of a table of rows and columns.
+
+    None where no two of the margins have all entries, or exchanges do not get to the others.
+    """
+    joint = _joint(*(margin for margin, _ in totals))
+    pairs = (p for p in combinations(totals, 2) if _joint(*(margin for margin, _ in p)) == joint)
+    pair = next(pairs, None)
+    if pair is None:
+        return None
+    (rows, row_totals), (columns, column_totals) = pair
     entry = group_numbers(cells, joint)
     sums: FloatArray = np.bincount(entry, table, int(np.prod(joint.shape))).astype(np.float64)
     row, column = group_numbers(joint, rows), group_numbers(joint, columns)
@@ -179,12 +197,19 @@ def _two_margins(
     places = np.flatnonzero(filled)
     places = places[np.lexsort((column[places], row[places], block[places]))]
     starts = np.flatnonzero(np.diff(block[places], prepend=-1))
+    pieces = []
     for at in np.split(places, starts[1:]):
         width = int(np.count_nonzero(row[at] == row[at[0]]))
         piece = at.reshape(-1, width)  # all rows of a block meet all its columns
         whole[piece] = _moved(
             whole[piece], sums[piece], column_totals.reshape(-1)[column[piece[0]]]
         )
+        pieces.append(piece)
+    others = [
+        (group_numbers(joint, m), t.reshape(-1)) for m, t in totals if m not in (rows, columns)
+    ]
+    if not _exchanged(whole, sums + shift, pieces, others):
+        return None
     return _shared(table, entry, whole, dither)
 
 
@@ -207,6 +232,69 @@ def _moved(whole: Int64Array, near: FloatArray, wanted: Int64Array) -> Int64Arra
         best = np.argmax(gain, axis=0)
         out[best, give] -= 1
         out[best, take] += 1
+
+
+def _exchanged(
+    whole: Int64Array,
+    near: FloatArray,
+    pieces: Sequence[Int64Array],
+    others: Sequence[tuple[Int64Array, Int64Array]],
+) -> bool:
+    """Exchange units, in place, until further groups of entries have what is wanted; if they do.
+
+    With rows r, s and columns c, d of a piece a unit goes from (r, c) to (r, d) and one from (s, d)
+    to (s, c), so that rows and columns keep their sums. Of the exchanges that begin in a group with
+    too much that is taken which lowers squared misses and errors most, without more misses.
+    """
+    rng = np.random.default_rng(0)  # public: the same table each time
+    piece_of, row, column = (np.zeros(whole.size, np.int64) for _ in range(3))
+    for number, piece in enumerate(pieces):
+        piece_of[piece] = number
+        row[piece], column[piece] = np.indices(piece.shape)
+    misses = [_sums(whole, group, wanted.size) - wanted for group, wanted in others]
+    members = []
+    for group, wanted in others:
+        ends = np.cumsum(np.bincount(group, minlength=wanted.size))
+        members.append(np.split(np.argsort(group, kind="stable"), ends[:-1]))
+    for _ in range(100 + MOST_EXCHANGES * int(sum(np.abs(miss).sum() for miss in misses))):
+        most = [int(miss.max(initial=0)) for miss in misses]
+        which = int(np.argmax([*most, 0]))
+        if which == len(most) or not most[which]:
+            break
+        groups = np.flatnonzero(misses[which] == most[which])
+        able = members[which][groups[int(groups.size * rng.random())]]
+        able = able[whole[able] > 0]
+        least, taken = np.inf, np.zeros(0, np.int64)
+        for start in able[np.argsort((near - whole)[able], kind="stable")[:BEST]].tolist():
+            piece, r, c = pieces[piece_of[start]], row[start], column[start]
+            change = np.zeros(piece.shape)  # of the squared misses
+            for (group, _), miss in zip(others, misses, strict=True):
+                of = group[piece]
+                change += 4 + 2 * _around(miss[of].astype(np.float64), r, c) + 2 * _met(of, r, c)
+            score = change + 4 + 2 * _around(whole[piece] - near[piece], r, c)
+            score += (change == 0) * rng.random()  # so that it goes on elsewhere
+            score[(change > 0) | (whole[piece] <= 0)] = np.inf
+            score[r], score[:, c] = np.inf, np.inf
+            s, d = np.unravel_index(int(np.argmin(score)), score.shape)
+            if score[s, d] < least:
+                least, taken = float(score[s, d]), piece[[r, r, s, s], [c, d, c, d]]
+        for entry, by in zip(taken.tolist(), (-1, 1, 1, -1)[: taken.size], strict=True):
+            whole[entry] += by
+            for (group, _), miss in zip(others, misses, strict=True):
+                miss[group[entry]] += by
+    return not any(miss.any() for miss in misses)
+
+
+def _around(value: FloatArray, r: int, c: int) -> FloatArray:
+    """−v(r, c) + v(r, d) + v(s, c) − v(s, d), for all rows s and columns d."""
+    return np.asarray(value[r] + value[:, c, None] - value[r, c] - value)
+
+
+def _met(group: Int64Array, r: int, c: int) -> FloatArray:
+    """Products of the signs of (r, c), (r, d), (s, c), (s, d), added up for pairs in one group."""
+    own, across, down = group[r, c], group[r], group[:, c, None]
+    equal = 1.0 * (group == own) + (across == down)
+    return np.asarray(equal - (across == own) - (down == own) - (group == across) - (group == down))
 
 
 def _programme(table: FloatArray, given: Linear, dither: FloatArray) -> Int64Array:
