@@ -13,6 +13,8 @@ LIBRARIES = {
     *("altair", "duckdb", "ibis", "jinja2", "vl_convert"),
     # groups of commands that are not asked
     *("subspacedp.cli.agent", "subspacedp.cli.demo", "subspacedp.cli.key", "subspacedp.cli.ledger"),
+    # of data, accounts and records, which a plan does not open
+    *("subspacedp.disclosure.differencing", "subspacedp.io.tabulate", "subspacedp.microdata"),
     # rounding of what is not held here
     *("subspacedp.rounding.crossing", "subspacedp.rounding.lattice"),
     # engines that are not asked, each with a compiler and a grammar
@@ -130,6 +132,9 @@ def test_commands_load_what_they_use(folder, budget):
     public = {*ours, "pydantic", "yaml", "flint", "subspacedp.rounding.crossing"}
     assert command(folder, "plan", f"{budget}.yaml") <= public
     engine = {
+        "subspacedp.disclosure.differencing",
+        "subspacedp.io.tabulate",
+        "subspacedp.microdata",
         "concurrent.futures",
         "importlib.resources",
         "numpy.ma",
@@ -143,10 +148,28 @@ def test_commands_load_what_they_use(folder, budget):
     if budget == "rho":
         engine |= {"scipy"}  # a quantile whose error the exactness of the noise rests on
     assert command(folder, "release", f"{budget}.yaml") <= public | engine
-    read = {*ours, "pyarrow", "socket"}
+    read = {*ours, "pyarrow", "socket", "subspacedp.microdata"}
     if budget == "rho":  # a release by the marginals mechanism
         read |= {"flint", "subspacedp.rounding.crossing"}
     assert command(folder, "verify", budget) <= read
+
+
+def test_a_plan_multiplies_small_matrices_in_one_thread(folder, monkeypatch):
+    """As NumPy finds it when it is loaded; unless the user, or `--compare`, wants more."""
+    code = COMMAND.replace("FOLDER", repr(str(folder))) + "print(os.environ.get(NAME))"
+    code = code.replace("NAME", "'OPENBLAS_NUM_THREADS'")
+
+    def threads(*more):
+        text = code.replace("ARGUMENTS", repr(("plan", "epsilon.yaml", *more)))
+        run = subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, check=True
+        )
+        return run.stdout.splitlines()[-1]
+
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    assert (threads(), threads("--compare")) == ("1", "None")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    assert threads() == "2"
 
 
 POSTPONED = """

@@ -151,5 +151,5 @@ def no_data(monkeypatch):
     def opened(*_arguments, **_options):
         raise AssertionError("data were opened")
 
-    monkeypatch.setattr("subspacedp.publication.releases.open_source", opened)
+    monkeypatch.setattr("subspacedp.io.open_source", opened)
     monkeypatch.setattr("subspacedp.io.duck.DuckSource.__init__", opened)

@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused_before_data_are_opened(monkeypatch, tmp_pa
     def opened(*_arguments, **_options):
         raise AssertionError("data were opened")
 
-    monkeypatch.setattr("subspacedp.publication.releases.open_source", opened)
+    monkeypatch.setattr("subspacedp.io.open_source", opened)
     monkeypatch.setattr(resources, "available_memory", lambda: 3_000_000_000)
     asked = spec(hold=[["b"]], decimals=0)
     asked["publish"]["values"] = "csv"

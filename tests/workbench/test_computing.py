@@ -39,7 +39,7 @@ def no_data(folder, monkeypatch):
     def opened(*_, **__):
         raise AssertionError("the data were opened")
 
-    monkeypatch.setattr("subspacedp.publication.releases.open_source", opened)
+    monkeypatch.setattr("subspacedp.io.open_source", opened)
     return folder
 
 

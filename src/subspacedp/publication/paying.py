@@ -169,8 +169,6 @@ def paying_account(specification: Specification, seed: int | None) -> PayingAcco
 
 def check_least(least: Sequence[LeastBudget | None], specification: Specification) -> None:
     """Refuse, in a plan, targets that the account cannot pay for; without a ledger say nothing."""
-    if not any(least):
-        return
     try:
         account = paying_account(specification, None)
     except LedgerError:  # is not there yet

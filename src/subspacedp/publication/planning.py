@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from subspacedp.arrays import AnyArray
-from subspacedp.disclosure.differencing import differencing, smallest_atoms
 from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.frozen import frozen
 from subspacedp.invariants.crossing import Crossings
@@ -21,7 +20,6 @@ from subspacedp.mechanisms import OPTIONS, Mechanism, default_name
 from subspacedp.mechanisms.estimates import Accuracy, normal_margin
 from subspacedp.privacy import Budget
 from subspacedp.publication.faults import SpecificationError
-from subspacedp.publication.paying import check_least
 from subspacedp.publication.releases import (
     Progress,
     ReleaseSpecification,
@@ -179,7 +177,11 @@ def plan(
             if progress is not None:
                 progress(f"designing {wanted.name}")
             releases.append(_planned(wanted, domain, limit, compare=compare))
-    check_least([release.least for release in releases], read)
+    least = [release.least for release in releases]
+    if any(least):
+        from subspacedp.publication.paying import check_least
+
+        check_least(least, read)
     seconds = time.process_time() - start
     return Plan(specification=read, releases=releases, waiting=waiting, seconds=seconds)
 
@@ -304,10 +306,13 @@ def atoms_in_words(mechanism: Mechanism) -> Iterator[str]:
     domain = mechanism.query.axes
     if domain is None:
         return
+    cut = [axis for axis in domain.axes if axis.crossing]
+    if not cut:
+        return
+    from subspacedp.disclosure.differencing import differencing, smallest_atoms
+
     crossings = Crossings.of(domain, mechanism.held.margins)
-    for axis in domain.axes:
-        if not axis.crossing:
-            continue
+    for axis in cut:
         cuts = None
         if crossings is not None and crossings.axis is axis:
             cuts = differencing(crossings, None, smallest_group=0, most=1)

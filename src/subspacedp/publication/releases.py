@@ -13,28 +13,15 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from subspacedp import io
 from subspacedp.arrays import Int64Array
-from subspacedp.blocks.passes import Survey
-from subspacedp.blocks.sources import ArraySource
-from subspacedp.blocks.sources import Source as BlockSource
-from subspacedp.blocks.sources import open_source as open_blocks
 from subspacedp.errors import DataError, InvariantError, ReleaseError, SubspaceDPError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, HeldValues, Inequalities
-from subspacedp.io import (
-    AxisColumn,
-    ClippedValue,
-    Source,
-    Tabulated,
-    labels_from_data,
-    open_source,
-    tabulate,
-    tabulate_margins,
-)
 from subspacedp.mechanisms import default_name
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.block_view import CountFacts, OnePiece
@@ -51,6 +38,11 @@ from subspacedp.release.drawing import LABELLED, MAX_LABELLED, look_at
 from subspacedp.release.targets import LeastBudget, least_budget
 from subspacedp.tables import Domain, Label, Margin, MarginTables, RowPlan, Table
 from subspacedp.tables.domain import Box, blocks
+
+if TYPE_CHECKING:
+    from subspacedp.blocks.passes import Survey
+    from subspacedp.blocks.sources import Source as BlockSource
+    from subspacedp.io import AxisColumn, ClippedValue, Source, Tabulated
 
 Progress = Callable[[str], None]
 MOST_CELLS = 2 * 10**8  # figures made at once: 1.6 GB of float64, and several such are needed
@@ -306,13 +298,15 @@ class ReleaseSpecification(ABC):
         axes = self.table.groupings
         names = ([axes.get(name, name) for name in margin] for margin in self.held.margins)
         margins = Margins(domain, list(dict.fromkeys(map(tuple, names))))
-        counted = tabulate_margins(
+        counted = io.tabulate_margins(
             source, self._columns(domain), margins, progress=progress, **data.bound
         )
         return tuple(counted.everything.of(margin) for margin in held)
 
     def _in_place(self) -> BlockSource:
         """A table that was counted before and whose cells are in order, where it lies."""
+        from subspacedp.blocks.sources import open_source as open_blocks
+
         return open_blocks(self.specification.source, self.specification.data.count)
 
     def _columns(self, domain: Domain) -> list[AxisColumn]:
@@ -340,7 +334,7 @@ class ReleaseSpecification(ABC):
                 "from records."
             )
         data = self.specification.data
-        return tabulate(
+        return io.tabulate(
             source,
             self._columns(domain),
             value=value,
@@ -469,7 +463,7 @@ class MarginsRelease(ReleaseSpecification):
             return Counted(MarginTables(domain, dict(zip(wanted, totals, strict=True))), None)
         if data.counted:
             return self._counted(self._tabulated(domain, source, progress))
-        tabulated = tabulate_margins(
+        tabulated = io.tabulate_margins(
             source,
             self._columns(domain),
             Margins(domain, margins),
@@ -611,7 +605,7 @@ def open_data(specification: Specification) -> AbstractContextManager[Source | N
     data = specification.data
     if data.in_order:
         return nullcontext()
-    return open_source(
+    return io.open_source(
         data.address, base=specification.folder, table=data.table, decimal=data.decimal
     )
 
@@ -625,7 +619,7 @@ def found_labels(
     if source is not None:
         for axis in sorted(axes):
             progress(f"reading the labels of `{axis}` off the data")
-            out[axis] = labels_from_data(source, specification.column(axis))
+            out[axis] = io.labels_from_data(source, specification.column(axis))
     return out
 
 
@@ -650,6 +644,9 @@ def tabulate_release(
     memory, engine, tag_key
         As `look_at` takes them.
     """
+    from subspacedp.blocks.sources import ArraySource
+    from subspacedp.blocks.sources import open_source as open_blocks
+
     counted = wanted.count(design.mechanism.domain, source, progress, scratch)
     if isinstance(counted.protected, Table | MarginTables | np.ndarray):
         answers, full = design.check(counted.protected, everything=counted.everything)

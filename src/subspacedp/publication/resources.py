@@ -14,7 +14,6 @@ from subspacedp.blocks.progress import duration
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism
-from subspacedp.microdata import MAX_CSV_RECORDS
 from subspacedp.publication.releases import ReleaseSpecification, in_one_piece
 from subspacedp.release.drawing import LABELLED, store_kind
 from subspacedp.release.folders import check_room
@@ -180,7 +179,10 @@ def _published(wanted: ReleaseSpecification, mechanism: Mechanism, *, labelled: 
     ]
     if wanted.non_negative:
         rows.append((cells, 2))
-    if wanted.records:  # how many is the noise's to say, unless it is publicly known
+    if wanted.records:
+        from subspacedp.microdata import MAX_CSV_RECORDS
+
+        # How many is the noise's to say, unless it is publicly known.
         rows.append((min(wanted.specification.document.persons or cells, MAX_CSV_RECORDS), 1))
     tables = sum(number * (2 * labels + columns * (NUMBER + 8)) for number, columns in rows)
     stored = 0 if labelled else COUNT * cells

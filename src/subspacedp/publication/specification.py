@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from subspacedp import io
 from subspacedp.errors import DomainError, InvariantError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, Inequalities
-from subspacedp.io import ClippedValue
 from subspacedp.io.sources import is_path
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.numbers import exact_decimal, exact_total
@@ -593,10 +593,10 @@ class TableSpecification:
             at = self.specification.loaded.where(place)
             raise SpecificationError(f"{at}: {error}", **error.evidence) from None
 
-    def clipped_value(self, of: str) -> ClippedValue:
+    def clipped_value(self, of: str) -> io.ClippedValue:
         """The value that one of the sums adds up, and its public range."""
         entry = self.sums[of]
-        return ClippedValue(
+        return io.ClippedValue(
             column=entry.column or of,
             lower=entry.lower,
             upper=entry.upper,
