@@ -152,9 +152,6 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Say how far off every figure would be; no data are opened and no budget is spent."""
-    if not compare:
-        # For NumPy, which is not loaded yet: of small matrices a second thread is waited for.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from subspacedp.cli.plan import print_plan
     from subspacedp.publication import SpecificationError, read_specification
     from subspacedp.publication.planning import plan, target_budget
