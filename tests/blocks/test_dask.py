@@ -214,37 +214,52 @@ def test_errors_of_workers_are_told_in_one_sentence(workers, tmp_path):
         designed().release_to(tmp_path / "out", tmp_path / "bad.npy", engine="dask")
 
 
-DONE, BEGUN = [], threading.Event()  # by workers of this process
+class Pieces:
+    """What the workers of this process do of 192 pieces, in runs of 16; the first one fails.
+
+    It does so when a run has begun beside it, of which every piece then takes a while.
+    """
+
+    pause: float
+    done: set[int]
+    failing: threading.Event
+    beside: list[int]
+
+    @classmethod
+    def begin(cls, pause):
+        cls.pause, cls.done, cls.failing, cls.beside = pause, set(), threading.Event(), []
+
+    @classmethod
+    def do(cls, number, box, room):
+        if number == 0:
+            cls.failing.set()
+            for _ in range(30_000):
+                time.sleep(0 if cls.beside else 0.01)
+            raise OSError(28, "No space left on device")
+        if cls.failing.is_set() and not cls.beside and number % runners.LONGEST_RUN == 0:
+            cls.beside.append(number)
+        there = cls.beside and number in range(cls.beside[0], cls.beside[0] + runners.LONGEST_RUN)
+        time.sleep(cls.pause if there else 0.05)
+        cls.done.add(number)
 
 
-def fails_at_first(number, box, room):
-    if number:
-        DONE.append(number)
-        BEGUN.set()
-        time.sleep(0.2)
-    elif BEGUN.wait(120):
-        raise OSError(28, "No space left on device")
-
-
-def done_for_nobody(client):
-    """Runs that are done to their end although the error of another has been told."""
-    DONE.clear()
-    BEGUN.clear()
-    pieces = [(i, Box((i,), (i + 1,))) for i in range(192)]
+def done_for_nobody(client, pause):
+    """How many pieces are done of the run beside the one whose error has been told."""
+    Pieces.begin(pause)
     with pytest.raises(OSError, match="No space left"):
-        list(OnDask(client).each(fails_at_first, pieces))
+        list(OnDask(client).each(Pieces.do, [(i, Box((i,), (i + 1,))) for i in range(192)]))
     done = -1
-    while len(DONE) > done:
-        done = len(DONE)
-        time.sleep(1.5)
-    size = runners.LONGEST_RUN
-    return sum(set(range(lo, lo + size)) <= set(DONE) for lo in range(0, 192, size))
+    while len(Pieces.done) > done:
+        done = len(Pieces.done)
+        time.sleep(3 * pause)
+    first = Pieces.beside[0]
+    return len(Pieces.done & set(range(first, first + runners.LONGEST_RUN)))
 
 
 def test_a_run_ends_when_another_has_failed(workers, monkeypatch):
-    assert done_for_nobody(workers) == 0
+    assert done_for_nobody(workers, 1.0) < runners.LONGEST_RUN
     monkeypatch.setattr(runners, "_while_wanted", lambda pieces: pieces)
-    assert done_for_nobody(workers) > 0
+    assert done_for_nobody(workers, 0.3) == runners.LONGEST_RUN
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "tls"])
