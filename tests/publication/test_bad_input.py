@@ -357,7 +357,7 @@ def test_a_key_that_cannot_sign(world, attempt, kind):
     sentence = attempt(world.yaml(publish={"sign": "key.pem"}))
     assert "key.pem" in sentence
     wanted = {
-        "missing": "No such file",
+        "missing": "There is no key",
         "folder": "Is a directory",
         "wrong type": "is not an Ed25519 key",
         "passphrase": "has a passphrase",
