@@ -31,7 +31,7 @@ def test_the_help_names_every_study():
     [
         (("campus", "--runs", "1"), "studies: `runs` must be a whole number from 2 to 10,000;"),
         (("practice", "--epsilon", "-1"), "studies: `epsilon` must be a positive finite number;"),
-        (("gallery", "--out", "."), "studies: The folder `.` exists already;"),
+        (("gallery", "--out", "."), "studies: The folder `.` exists already,"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(arguments, sentence):

@@ -55,16 +55,16 @@ class Move:
         }
 
     def __str__(self) -> str:
-        who = f"{self.people} people must change together to leave"
+        who = f"{self.people} people must change together to leave every invariant as it is"
         if not self.exact and self.at_least < self.people:
-            who = f"Between {self.at_least} and {self.people} people must change together to leave"
+            who = f"Between {self.at_least} and {who}"
         elif self.people == 1:
-            who = "1 person can change alone and leave"
+            who = "1 person can change alone, and every invariant stays as it is"
         shown_cells = ", ".join(
             f"{by:+d} in {' × '.join(map(str, labels))}" for labels, by in self.cells[:8]
         )
         more = "" if len(self.cells) <= 8 else f", and {len(self.cells) - 8} cells more"
-        return f"{who} every invariant as it is; for example {shown_cells}{more}."
+        return f"{who}; for example {shown_cells}{more}."
 
 
 @frozen(kw_only=True)

@@ -467,7 +467,7 @@ def _added(
         raise DataError("The source has no rows.")
     uncounted = [
         DataError(
-            f"{rows_have(number)} a value of `{name}` that is not a whole number of at least 0",
+            f"{rows_have(number)} a value of `{name}` that is not a whole number from 0 to 2**62",
             column=name,
             rows=number,
         )

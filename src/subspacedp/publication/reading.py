@@ -189,7 +189,9 @@ class _Builder:
             self.wrong(path, "has a YAML tag; write the value without `!`")
             return event.value
         value, trap = _meaning(event)
-        if trap:
+        if trap and event.value.lower().endswith((".nan", ".inf")):
+            self.wrong(path, f"is no finite number; text needs quotes: '{event.value}'")
+        elif trap:
             self.wrong(path, f"is {_read_as(value, trap)} to YAML; put `{event.value}` in quotes")
         elif not isinstance(value, str):
             self.texts[path] = event.value

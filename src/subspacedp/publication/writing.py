@@ -440,8 +440,8 @@ def _readme(
         *_on_known(releases),
         *_on_biased(files),
         _wrapped(
-            "Labels are written as they are. One that starts with =, +, - or @ may be taken for a "
-            "formula by a spreadsheet: import the columns of labels as text."
+            "Labels and titles are written as they are. One that starts with =, +, - or @ may be "
+            "taken for a formula by a spreadsheet: import the columns of labels as text."
         ),
         "",
         "Files",
