@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -220,30 +219,44 @@ def test_notation_says_where_names_are():
             assert any(re.search(rf"\b{last}\b", text) for text in texts), (name, modules)
 
 
-def test_the_stations_of_one_number_are_those_of_a_run(tmp_path, monkeypatch, capsys):
+# Run in a process of its own: others' tests may leave a thread's profiling as they like.
+WALK = """
+import json, sys, threading
+homes, visited = json.loads(sys.argv.pop()), []
+
+def enter(frame, event, _):
+    path = homes.get(frame.f_code.co_filename)
+    if path is not None and event == "call":
+        visited.append((path, frame.f_code.co_qualname))
+
+from subspacedp.cli.app import main
+
+threading.setprofile(enter)  # blocks are made by threads
+sys.setprofile(enter)
+try:
+    main()
+finally:
+    sys.setprofile(None)
+    threading.setprofile(None)
+    with open("visited.json", "w", encoding="utf-8") as file:
+        json.dump(visited, file)
+"""
+
+
+def test_the_stations_of_one_number_are_those_of_a_run(tmp_path):
     """A release enters the functions that `docs/architecture.md` names, in that order."""
-    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     stations = [(path, name) for path, name in FILE.findall(page) if name]
     assert len(stations) > 30
     for _, title, body in BLOCK.findall(page):
-        Path(title).write_text(body, "utf-8")
+        (tmp_path / title).write_text(body, "utf-8")
     homes = {str(ROOT / "src" / "subspacedp" / path): path for path, _ in stations}
-    visited = []
-
-    def enter(frame, event, _):
-        path = homes.get(frame.f_code.co_filename)
-        if path is not None and event == "call":
-            visited.append((path, frame.f_code.co_qualname))
-
-    before = sys.getprofile()
-    threading.setprofile(enter)  # blocks are made by threads
-    sys.setprofile(enter)
-    try:
-        run_here("subspacedp release walk.yaml", ROOT / "docs" / "architecture.md", monkeypatch)
-    finally:
-        sys.setprofile(before)
-        threading.setprofile(None)  # type: ignore[arg-type]  # as the library itself resets it
+    done = subprocess.run(
+        [sys.executable, "-c", WALK, "release", "walk.yaml", json.dumps(homes)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    visited = [(path, name) for path, name in json.loads((tmp_path / "visited.json").read_text())]
     rest = iter(visited)
     for station in stations:
         assert station in rest, station  # which moves on to it: the order counts
