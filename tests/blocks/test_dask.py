@@ -85,6 +85,62 @@ def test_every_piece_is_in_one_run(number):
     assert max(map(len, runs)) <= 16
 
 
+class Totals:
+    """Adds numbers in the memory of the first total, as the passes do."""
+
+    def __call__(self, number, box, room, total):
+        del room
+        here = np.array([number, box.size])
+        return here if total is None else self.add(total, here)
+
+    def add(self, total, other):
+        total += other
+        return total
+
+
+class Report:
+    def __init__(self):
+        self.cells = []
+
+    def add(self, cells):
+        self.cells.append(cells)
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 90])
+def test_workers_add_their_totals_up(workers, number):
+    pieces = [(i, Box((i,), (i + 1 + i % 3,))) for i in range(number)]
+    report = Report()
+    cells = sum(box.size for _, box in pieces)
+    total = OnDask(workers).sum(Totals(), pieces, report)
+    assert total.tolist() == [number * (number - 1) // 2, cells]
+    assert sum(report.cells) == cells
+
+
+def test_totals_that_are_added_up_again_give_the_same(monkeypatch):
+    """A task whose worker was lost is done again, with totals that others have kept."""
+
+    def twice():
+        totals = [np.array([i]) for i in (1, 2, 3)]
+        return [int(runners._added(Totals(), totals)[0]) for _ in range(2)]
+
+    assert twice() == [6, 6]
+    monkeypatch.setattr(runners, "deepcopy", lambda total: total)
+    assert twice() == [6, 11]
+
+
+class Fails(Totals):
+    def __call__(self, number, box, room, total):
+        if number == 40:
+            raise OSError(5, "Input/output error")
+        return super().__call__(number, box, room, total)
+
+
+def test_an_error_within_a_sum_is_told(workers):
+    pieces = [(i, Box((i,), (i + 1,))) for i in range(90)]
+    with pytest.raises(OSError, match="Input/output error"):
+        OnDask(workers).sum(Fails(), pieces, Report())
+
+
 def test_an_address_names_the_scheduler(workers, tmp_path, table):
     address = workers.scheduler.address
     drawn = designed().release_to(tmp_path / "out", table, seed=7, engine=address)

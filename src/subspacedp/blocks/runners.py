@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 Piece = tuple[int, Box]  # the number of a box among all, and the box
 TASKS = 4  # runs of pieces per thread of a cluster
+TOGETHER = 4  # totals of runs that a task adds up
 AHEAD = 8  # pieces per thread of this process that are done or waiting while one is asked for
 LONGEST_RUN = 16  # pieces, which are done again where a worker is lost
 
@@ -51,7 +54,7 @@ class Runner(Protocol):
     remote: bool  # whether other processes do them
 
     def sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
-        """The total over all pieces; None where there are none."""
+        """The total over all pieces, of which there is at least one."""
 
     def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[Any]:
         """What the task returns for every piece, in order."""
@@ -163,19 +166,25 @@ class OnDask:
         return WorkerKeys(keys, view.purposes)
 
     def sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
-        """Every task adds up a run of pieces, so that few totals are in memory at a time."""
+        """Every task adds up a run of pieces, and workers add their totals up: one comes here."""
+        distributed: Any = import_module("distributed")
         shared = self._submit(_itself, task)
-        runs = self._runs(pieces, len(pieces))
-        waiting = deque((self._submit(_sum, shared, run), run) for run in runs)
-        total = None
+        runs = {self._submit(_sum, shared, run): run for run in self._runs(pieces, len(pieces))}
+        parts, later = list(runs), []
+        while len(parts) > 1:
+            groups = [parts[at : at + TOGETHER] for at in range(0, len(parts), TOGETHER)]
+            parts = [self._submit(_added, shared, group) for group in groups]
+            later += parts
+        total = parts.pop()
+        del parts
         try:
-            while waiting:
-                part = waiting[0][0].result()
-                total = part if total is None else task.add(total, part)
-                report.add(sum(box.size for _, box in waiting.popleft()[1]))
+            for future in distributed.as_completed(list(runs)):
+                if future.status != "finished":  # the total has its error
+                    break
+                report.add(sum(box.size for _, box in runs.pop(future)))
+            return total.result()
         finally:
-            self._client.cancel([future for future, _ in waiting])
-        return total
+            self._client.cancel([*runs, *later])
 
     def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[Any]:
         """Values stay with the workers, in files; every task does a run of pieces."""
@@ -223,6 +232,12 @@ def _sum(task: Sum, pieces: Sequence[Piece]) -> Any:
     for number, box in _while_wanted(pieces):
         total = task(number, box, _room(box.size), total)
     return total
+
+
+def _added(task: Sum, totals: Sequence[Any]) -> Any:
+    """Totals as one. Those of the workers stay as they are: a task may be done again."""
+    first, *others = totals
+    return reduce(task.add, others, deepcopy(first))
 
 
 def _done(task: Task, pieces: Sequence[Piece]) -> list[Any]:
