@@ -172,6 +172,16 @@ def test_commands_multiply_small_matrices_in_one_thread(folder, monkeypatch):
     assert threads() == "2"
 
 
+def test_commands_look_for_no_garbage_at_their_end(folder):
+    """Whoever opens a file closes it; the rest goes with the process."""
+    code = COMMAND.replace("FOLDER", repr(str(folder))).replace("ARGUMENTS", "('version',)")
+    last = "import atexit, gc\natexit.register(lambda: print(gc.get_freeze_count()))\n"
+    run = subprocess.run(
+        [sys.executable, "-c", last + code], capture_output=True, text=True, check=True
+    )
+    assert int(run.stdout.splitlines()[-1]) > 1000
+
+
 POSTPONED = """
 import sys
 from importlib import import_module
