@@ -86,6 +86,7 @@ class DuckSource(Source):
         self._con: Any = without_values(
             lambda: duckdb.connect(config=config), "DuckDB could not be started"
         )
+        self._limit = f"SET memory_limit = '{memory}'" if memory else "RESET memory_limit"
         try:
             if foreign is not None:
                 kinds = self._view(self._loaded(foreign, path), shown_name(path), None)
@@ -221,6 +222,9 @@ class DuckSource(Source):
     def _run(self, sql: str, scratch: Path | None) -> Iterable[Any]:
         del scratch  # DuckDB hands out batches
         yield from self._con.sql(sql).to_arrow_reader(_BATCH)
+        # Its allocator keeps what an answer took, a gigabyte for 10⁷ cells, until it is told anew
+        # how much there is.
+        self._con.execute(self._limit)
 
 
 @cache

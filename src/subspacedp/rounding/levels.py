@@ -107,15 +107,21 @@ class LevelRounding(MarginRounding):
         scaled = rest * self.step
         near = np.rint(scaled)
         scaled -= near
+        steps = near.astype(np.int64)
+        steps += whole * self.step
+        del near  # large tables: no more of them at a time than are needed
         entry = np.ascontiguousarray(self._from_domain(scaled))
+        del scaled
         sums = np.zeros(self.shape, np.int64)
         for a in range(entry.ndim):
             np.cumsum(sums, axis=a, out=sums)
             turns, entry = cumulate(entry, a)
             sums += turns
+        del turns
         sums += round_entries(entry, self._all_ends, dither.words)
-        rounded = self._to_domain(differences(sums))
-        return np.asarray(rounded + near.astype(np.int64) + whole * self.step, np.int64)
+        del entry
+        steps += self._to_domain(differences(sums))
+        return steps
 
     def _from_domain(self, values: AnyArray) -> AnyArray:
         if self._as_it_is:
@@ -166,7 +172,7 @@ def cumulate(values: FloatArray, axis: int) -> tuple[Int64Array, FloatArray]:
         runs[..., 1:, :] += left[..., None]
         sums = padded[..., :number]
     whole = np.rint(sums)
-    sums = sums - whole
+    sums -= whole
     out = whole.astype(np.int64)
     if number > RUN:
         above += np.cumsum(turns, axis=-1).astype(np.int64)

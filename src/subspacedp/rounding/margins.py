@@ -340,15 +340,16 @@ def round_entries(
     row-major order.
     """
     entry = np.ascontiguousarray(entry)
-    nearest = np.rint(entry)
-    check_whole(float(np.abs(entry - nearest).max(where=ends, initial=0.0)))
-    flat = entry.reshape(-1)
+    flat, fixed = entry.reshape(-1), ends.reshape(-1)
+    whole, worst = flat.view(np.int64), 0.0
     for at in range(0, flat.size, SLAB):
-        slab = flat[at : at + SLAB]
-        slab += (words(at, slab.size) >> np.uint64(12)) * 2.0**-52
-    np.floor(entry, out=entry)
-    np.copyto(entry, nearest, where=ends)
-    return entry.astype(np.int64)
+        slab, end = flat[at : at + SLAB], fixed[at : at + SLAB]
+        nearest = np.rint(slab)
+        worst = max(worst, float(np.abs(slab - nearest).max(where=end, initial=0.0)))
+        up = np.floor(slab + (words(at, slab.size) >> np.uint64(12)) * 2.0**-52)
+        whole[at : at + SLAB] = np.where(end, nearest, up)
+    check_whole(worst)
+    return whole.reshape(entry.shape)
 
 
 def check_whole(worst: float) -> None:
@@ -372,8 +373,8 @@ def _shifted(values: FloatArray, axis: int, *, back: bool = False) -> FloatArray
 
 
 def differences(cumulated: Int64Array) -> Int64Array:
-    """The table of which these are the cumulative sums."""
-    out = cumulated
-    for a in range(out.ndim):
-        out = np.diff(out, axis=a, prepend=0)
-    return out
+    """The table of which these are the cumulative sums, in their memory."""
+    for a in range(cumulated.ndim):
+        along = np.moveaxis(cumulated, a, 0)
+        along[1:] -= along[:-1]
+    return cumulated

@@ -394,12 +394,16 @@ class CellRounding(LevelRounding):
         """
         cells = estimate.table(0)
         near = np.rint(cells)
-        whole, rest = near.astype(np.int64), cells - near
+        whole = near.astype(np.int64)
+        rest = np.subtract(cells, near, out=near)
+        del cells
         off = tuple(
             margin.sum(rest) - (totals - margin.sum(whole))
             for margin, totals in zip(estimate.held.margins, estimate.held_totals, strict=True)
         )
-        return whole, rest - self.space.lift(off, error=1.0) if off else rest
+        if off:
+            rest -= self.space.lift(off, error=1.0)
+        return whole, rest
 
     def total_variance(self) -> float:
         """What rounding adds to the variances of all cells together, at most."""
