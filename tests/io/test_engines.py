@@ -17,6 +17,7 @@ from subspacedp.io import (
     open_source,
     tabulate,
 )
+from subspacedp.io.periods import WEEKDAYS, Periods
 from subspacedp.tables import Axis
 
 # Labels that are hard on quoting, collations and case.
@@ -279,9 +280,9 @@ def test_the_database_is_only_read(postgres):
         con.execute("CREATE TABLE mine (a text)")
         con.execute("INSERT INTO mine VALUES ('x')")
     with open_source(postgres, table="mine") as source:
+        assert tabulate(source, [AxisColumn(Axis("a", ["x"]))]).everything.counts.tolist() == [1]
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             source._con.execute("DELETE FROM mine")
-        assert tabulate(source, [AxisColumn(Axis("a", ["x"]))]).everything.counts.tolist() == [1]
         with pytest.raises(DataError, match="has no table `yours` that this user may read"):
             open_source(postgres, table="yours")
 
@@ -316,3 +317,118 @@ def test_passwords_are_not_shown(postgres):
         assert "hunter2" not in repr(source)
         assert "hunter2" not in source.address
         assert source.kind == "postgres"
+
+
+EVER = "'infinity', '-infinity', '9999-12-31', '2024-02-29', '1999-12-31'"
+YEARS = AxisColumn(
+    Axis("d", ["2024", "other"]), periods=Periods("year", "2024", "2024"), other="other"
+)
+DAYS = AxisColumn(
+    Axis("d", ["then", "now", "other"]), bins=("1999-01-01", "2024-01-01"), other="other"
+)
+WEEKDAY = AxisColumn(Axis("d", [*WEEKDAYS, "other"]), periods=Periods("weekday"), other="other")
+
+
+def infinite_in_duckdb(kind, tmp_path, request):
+    import duckdb
+
+    with duckdb.connect(tmp_path / "d.duckdb") as con:
+        con.execute(f"CREATE TABLE d AS SELECT unnest([{EVER}])::{kind} AS d")
+    return open_source(tmp_path / "d.duckdb", table="d")
+
+
+def infinite_in_postgresql(kind, tmp_path, request):
+    import psycopg
+
+    address = request.getfixturevalue("postgres")
+    with psycopg.connect(address, autocommit=True) as con:
+        con.execute("DROP TABLE IF EXISTS ever")
+        con.execute(f"CREATE TABLE ever AS SELECT unnest(ARRAY[{EVER}]::{kind}[]) AS d")
+    return open_source(address, table="ever")
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+@pytest.mark.parametrize("opened", [infinite_in_duckdb, infinite_in_postgresql])
+def test_infinite_days_are_no_dates(opened, kind, tmp_path, request):
+    with opened(kind, tmp_path, request) as source:
+        for axis, counts in (
+            (YEARS, [1, 4]),
+            (DAYS, [1, 2, 2]),
+            (WEEKDAY, [0, 0, 0, 1, 2, 0, 0, 2]),
+        ):
+            assert tabulate(source, [axis]).everything.counts.tolist() == counts
+        with pytest.raises(DataError, match="2 rows have a value of `d` that is not a date"):
+            tabulate(source, [AxisColumn(Axis("d", ["now"]), bins=("1999-01-01",))])
+
+
+def test_domains_and_truth_in_postgresql(postgres):
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as con:
+        con.execute("DROP TABLE IF EXISTS typed; DROP DOMAIN IF EXISTS years")
+        con.execute("CREATE DOMAIN years AS numeric(3, 0) CHECK (VALUE >= 0)")
+        con.execute(
+            "CREATE TABLE typed AS SELECT CAST(7 * i AS years) AS age, "
+            "CASE WHEN i % 3 > 0 THEN i % 3 = 1 END AS works FROM generate_series(1, 10) AS i"
+        )
+    axes = [
+        AxisColumn(Axis("age", bin_labels((0, 18))), bins=(0, 18)),
+        AxisColumn(Axis("works", [0, 1, 2]), missing=2),
+    ]
+    with open_source(postgres, table="typed") as source:
+        assert tabulate(source, axes).everything.counts.tolist() == [[1, 1, 0], [2, 3, 3]]
+
+
+def test_a_session_sees_one_state(postgres):
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as con:
+        con.execute("DROP TABLE IF EXISTS growing")
+        con.execute("CREATE TABLE growing AS SELECT 'x' AS a")
+        with open_source(postgres, table="growing") as source:
+            for _ in range(2):
+                found = tabulate(source, [AxisColumn(Axis("a", ["x"]))])
+                assert found.everything.counts.tolist() == [1]
+                con.execute("INSERT INTO growing VALUES ('x')")
+
+
+def test_a_database_without_an_encoding(postgres):
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as con:
+        con.execute("DROP DATABASE IF EXISTS bytes")
+        con.execute(
+            "CREATE DATABASE bytes "
+            "ENCODING SQL_ASCII LOCALE_PROVIDER libc LOCALE 'C' TEMPLATE template0"
+        )
+    address = postgres.replace("/postgres?", "/bytes?")
+    with psycopg.connect(address, autocommit=True, client_encoding="UTF8") as con:
+        con.execute('CREATE TABLE "tä" AS SELECT \'ü\' AS "ä"')
+    with open_source(address, table="tä") as source:
+        found = tabulate(source, [AxisColumn(Axis("ä", ["ü"]))])
+        assert found.everything.counts.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("refuse", "sentence"),
+    [
+        ("statement_timeout = 1", "statement_timeout may allow it too little time"),
+        ("role = nobody", "this user may not read the table"),
+        ("temp_file_limit = 0", "no disk, memory or connection left"),
+    ],
+)
+def test_what_a_server_refuses_is_said(postgres, refuse, sentence):
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as con:
+        con.execute("DROP TABLE IF EXISTS refused; DROP ROLE IF EXISTS nobody; CREATE ROLE nobody")
+        con.execute(
+            "CREATE TABLE refused AS "
+            "SELECT md5(CAST(i AS text)) AS u FROM generate_series(1, 300000) AS i"
+        )
+    with open_source(postgres, table="refused") as source:
+        source._con.execute(f"SET {refuse}")
+        with pytest.raises(DataError, match="The postgres source did not answer") as caught:
+            tabulate(source, [AxisColumn(Axis("u", ["x"]), other="x")], unit="u", key="k")
+    assert sentence in str(caught.value)
+    assert caught.value.__context__ is None

@@ -296,7 +296,7 @@ def whole_number(column: Any, kind: Kind, decimal: str = ".") -> Any:
     if kind is Kind.WHOLE:
         return column
     if kind is Kind.BOOL:
-        return column.cast("int64")
+        return ibis.cases((column, 1), (~column, 0)).cast("int64")  # not every engine has a cast
     if kind is Kind.TEXT:
         form = _WHOLE.replace(r"\.", re.escape(decimal))
         return column.strip().re_extract(form, 1).nullif("").try_cast("int64")

@@ -262,7 +262,9 @@ def _plain(name: str, kind: str) -> str:
     if kind.startswith("DECIMAL") and _kind(kind) is Kind.WHOLE:
         wanted = "BIGINT"
     if kind == "TIMESTAMP WITH TIME ZONE":  # in UTC, whatever zone the machine is in
-        return f"make_timestamp(epoch_us({sql_name(name)})) AS {sql_name(name)}"
+        time = f"make_timestamp(epoch_us({sql_name(name)}))"  # NULL for an infinite one
+        ever = f"isinf({sql_name(name)}) THEN CAST('infinity' AS TIMESTAMP)"
+        return f"CASE WHEN {ever} ELSE {time} END AS {sql_name(name)}"
     if kind.startswith("TIMESTAMP"):
         wanted = "TIMESTAMP"
     if wanted is None or wanted == kind:

@@ -174,7 +174,7 @@ class Source(ABC):
 
         return str(ibis.to_sql(expression, dialect=self.dialect))
 
-    def _asked(self, work: Callable[[], T]) -> T:
+    def _asked(self, work: Callable[[], T], unexplained: str | None = None) -> T:
         sentence = f"The {self.kind} source did not answer the query"
 
         def ask() -> T:
@@ -186,7 +186,7 @@ class Source(ABC):
                     raise
             raise DataError(f"{sentence}: {reason}.")
 
-        return without_values(ask, sentence)
+        return without_values(ask, unexplained or sentence)
 
     def _explain(self, error: Exception) -> str | None:
         """What an error of the engine means, without any of its words; None for no idea."""

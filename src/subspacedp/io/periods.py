@@ -133,9 +133,16 @@ def clock(column: Any, kind: Kind, name: str) -> tuple[Any, Any, Any, Any, list[
     The hour is None for dates, and NULL for text that has none.
     """
     if kind in (Kind.DATE, Kind.TIME):
-        hour = column.hour().cast("int64") if kind is Kind.TIME else None
-        parts = (column.year(), column.month(), column.day())
-        return *(part.cast("int64") for part in parts), hour, []
+        ibis = need("ibis", "publish")
+
+        # Some databases have infinite days, which have no year; others differ before the year 1.
+        type_ = "date" if kind is Kind.DATE else "timestamp"
+        ends = ("0001-01-01", "9999-12-31" + " 23:59:59.999999" * (kind is Kind.TIME))
+        dated = column.between(*(ibis.literal(end, "string").cast(type_) for end in ends))
+        day = dated.ifelse(column, None)
+        hour = day.hour().cast("int64") if kind is Kind.TIME else None
+        parts = (day.year(), day.month(), day.day())
+        return *(part.cast("int64") for part in parts), hour, [~dated]
     if kind is not Kind.TEXT:
         raise DataError(
             f"Column `{name}` is counted by dates and must hold dates, times, or text such as "

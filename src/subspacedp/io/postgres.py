@@ -32,6 +32,17 @@ _AS = {
     Kind.OTHER: 'CAST({} AS text) COLLATE "C"',
 }
 _BATCH = 1 << 16
+_MEANINGS = {  # by SQLSTATE, or its class
+    "08": "the connection ended; run the same again",
+    "22003": "a number is beyond the range of double precision, or a sum beyond 64 bits",
+    "22021": "text in the table is not in the encoding of the database",
+    "22P05": "a label has a character that the encoding of the database lacks",
+    "40": "the server cancelled it for others; run the same again",
+    "42501": "this user may not read the table, or not all of the columns that are used",
+    "53": "the server has no disk, memory or connection left for it (temp_file_limit may say so)",
+    "57014": "it was cancelled; statement_timeout may allow it too little time",
+    "57": "the server ended the connection; run the same again",
+}
 
 
 class PostgresSource(Source):
@@ -47,7 +58,8 @@ class PostgresSource(Source):
     Guarantees
     ----------
     1. The session is read-only; nothing is created in the database, not even temporarily.
-    2. One statement sees one state of the table.
+    2. All statements see one state of the table: exact totals of two states, published side by
+       side, would tell who came between.
     """
 
     kind = "postgres"
@@ -64,10 +76,12 @@ class PostgresSource(Source):
         where = str(options.get("host", "this machine"))
         public = f"postgresql://{where}/{options.get('dbname', '')}"
         self._con: Any = without_values(
-            lambda: psycopg.connect(**options, autocommit=True),
+            lambda: psycopg.connect(**{**options, "client_encoding": "UTF8"}),
             f"The PostgreSQL server on {where} did not accept the connection; check the address, "
             "the user, and the password in PGPASSWORD or a password file",
         )
+        self._con.read_only = True
+        self._con.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._prefix: list[str] = []
         try:
             kinds = self._describe(table)
@@ -87,17 +101,20 @@ class PostgresSource(Source):
         sentence = f"The database has no table `{table}` that this user may read"
 
         def ask() -> list[Any]:
-            self._con.execute("SET default_transaction_read_only = on")
             self._con.execute("SET standard_conforming_strings = on")
-            query = (
-                "SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typtype "
+            self._con.execute("SET idle_in_transaction_session_timeout = 0")
+            query = (  # of a domain, the type that it is over
+                "SELECT a.attname, format_type(b.oid, "
+                "CASE t.typtype WHEN 'd' THEN t.typtypmod ELSE a.atttypmod END), b.typtype "
                 "FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+                "JOIN pg_type b "
+                "ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END "
                 "WHERE a.attrelid = CAST(%s AS regclass) AND a.attnum > 0 AND NOT a.attisdropped "
                 "ORDER BY a.attnum"
             )
             return list(self._con.execute(query, (quoted,)).fetchall())
 
-        described = without_values(ask, sentence)
+        described = self._asked(ask, sentence)
         kinds = {str(name): _kind(str(kind), str(group)) for name, kind, group in described}
         if not kinds:
             raise DataError(f"{sentence}.")
@@ -113,6 +130,15 @@ class PostgresSource(Source):
         """SHA-256 of the UTF-8 text in lower-case hexadecimal digits, as an expression."""
         convert, sha, encode = _functions()
         return encode(sha(convert(text, "UTF8")), "hex")
+
+    def _explain(self, error: Exception) -> str | None:
+        """By the number of the error; one of the driver without any is a lost connection."""
+        if isinstance(error, UnicodeError):
+            return _MEANINGS["22P05"]
+        code = getattr(error, "sqlstate", None)
+        if code is None:
+            return _MEANINGS["08"] if type(error).__name__ == "OperationalError" else None
+        return _MEANINGS.get(code, _MEANINGS.get(code[:2]))
 
     def close(self) -> None:
         """End the session."""
