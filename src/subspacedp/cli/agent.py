@@ -9,7 +9,7 @@ import typer
 
 from subspacedp.cli.lines import Indented
 from subspacedp.cli.parameters import Commands, Json
-from subspacedp.cli.terminal import checks_table, print_json, printer, say
+from subspacedp.cli.terminal import checks_table, print_json, printer, quoted, say
 from subspacedp.errors import DomainError, ReleaseError
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def collect(
     else:
         printer().print(Indented(checks_table(checked)))
         say(f"{len(parts)} parts put together. {release.certificate()['stamp']}")
-        say(f"Written: {out}")
+        say(f"Written: {out}\nNext: subspacedp report {quoted(out)}")
     raise typer.Exit(0 if checked.ok else 1)
 
 

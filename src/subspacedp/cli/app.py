@@ -8,7 +8,6 @@ that cannot be written or encoded is lost, and changes nothing else.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +25,7 @@ from subspacedp.cli.terminal import (
     print_result,
     printer,
     progress,
+    quoted,
     say,
 )
 from subspacedp.errors import ReleaseError, SubspaceDPError
@@ -129,7 +129,7 @@ def init(
     say(f"Wrote {', '.join(map(str, files))}.")
     say("Labels in it were seen in the data: compare them with a public list before you publish.")
     say("Its end says what was left out, and why; it is for you alone.")
-    say(f"Next: subspacedp plan {_quoted(out)}")
+    say(f"Next: subspacedp plan {quoted(out)}")
 
 
 @app.command()
@@ -184,7 +184,7 @@ def plan(
     print_plan(planned)
     if not any(one.figures.get("refused") for one in planned.advice):
         tells = any(one.design.guarantee.kind != "plain" for one in planned.releases)
-        say(f"Next: subspacedp {'audit' if tells else 'release'} {_quoted(specification)}")
+        say(f"Next: subspacedp {'audit' if tells else 'release'} {quoted(specification)}")
 
 
 @app.command()
@@ -255,13 +255,8 @@ def release(
         say(f"Published: {folder}")
         say(_cost(publication))
         say(f"Open {folder / 'report.html'}")
-        say(f"Next: subspacedp verify {_quoted(folder)}")
+        say(f"Next: subspacedp verify {quoted(folder)}")
     raise typer.Exit(0 if checked.ok else 1)
-
-
-def _quoted(path: Path) -> str:
-    """A path as a shell takes it."""
-    return shlex.quote(str(path))
 
 
 def _cost(publication: Publication) -> str:
@@ -327,7 +322,7 @@ def audit(
             "\n[dim]Read from the held figures alone. They are confidential until they are "
             "published, and so is this.[/]"
         )
-        say(f"Next: subspacedp release {_quoted(specification)}")
+        say(f"Next: subspacedp release {quoted(specification)}")
 
 
 @app.command()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +54,11 @@ def print_json(data: Any) -> None:
 def say(sentence: str) -> None:
     """Print a sentence, which may quote a name that somebody else chose."""
     print(visible(sentence))
+
+
+def quoted(path: Path) -> str:
+    """A path as a shell takes it."""
+    return shlex.quote(str(path))
 
 
 def print_result(result: object) -> None:
