@@ -147,6 +147,18 @@ def test_an_address_names_the_scheduler(workers, tmp_path, table):
     assert same(drawn, in_memory(designed()))
 
 
+def test_no_other_client_is_asked_for(workers, tmp_path, table, monkeypatch):
+    """Commands have none: whatever asks for a current client is broken there."""
+
+    def default_client(*_):
+        raise ValueError("No clients found")
+
+    monkeypatch.setattr("distributed.client.default_client", default_client)
+    address = workers.scheduler.address
+    drawn = designed().release_to(tmp_path / "out", table, seed=7, engine=address)
+    assert same(drawn, in_memory(designed()))
+
+
 def test_two_tables(workers, tmp_path, table):
     np.save(tmp_path / "more.npy", COUNTS + 1)
     design = designed(capped=True)

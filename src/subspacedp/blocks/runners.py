@@ -178,7 +178,7 @@ class OnDask:
         total = parts.pop()
         del parts
         try:
-            for future in distributed.as_completed(list(runs)):
+            for future in distributed.as_completed(list(runs), loop=self._client.loop):
                 if future.status != "finished":  # the total has its error
                     break
                 report.add(sum(box.size for _, box in runs.pop(future)))
