@@ -18,7 +18,7 @@ import subspacedp as sdp
 from subspacedp.agents import AgentPlan, Partition, make_plan, read_secret
 from subspacedp.release import Design
 
-pytest.importorskip("pydantic", reason="the extra `publish` is not installed")
+pytest.importorskip("yaml", reason="the extra `publish` is not installed")
 
 STATES = {"north": ["a", "b"], "middle": ["c"], "south": ["d", "e", "f"]}
 COUNTIES = {county: state for state, inside in STATES.items() for county in inside}

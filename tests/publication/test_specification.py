@@ -1,5 +1,6 @@
 """Specifications: what they mean, and how they are read."""
 
+import json
 import re
 import subprocess
 import sys
@@ -12,7 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import subspacedp as sdp
-from subspacedp.publication import SpecificationError, read_code_list, read_specification
+from subspacedp.publication import (
+    SpecificationError,
+    read_code_list,
+    read_specification,
+    specification_schema,
+)
 from subspacedp.publication.reading import load_yaml
 from subspacedp.publication.releases import releases_of
 
@@ -289,15 +295,15 @@ def test_labels_from_data_are_asked_for_and_never_told(read):
 def test_round_trips(name, read):
     specification = read(EXAMPLES[name])
     again = read_specification(specification.as_dict())
-    assert again.document == specification.document
+    assert again.as_dict() == specification.as_dict()
     dumped = read(yaml.safe_dump(specification.as_dict(), allow_unicode=True))
-    assert dumped.document == specification.document
+    assert dumped.as_dict() == specification.as_dict()
 
 
 def test_json_is_yaml(read):
     import json
 
-    assert read(json.dumps(yaml.safe_load(WIDE))).document == read(WIDE).document
+    assert read(json.dumps(yaml.safe_load(WIDE))).as_dict() == read(WIDE).as_dict()
 
 
 def test_a_mapping_is_relative_to_the_folder_that_is_named(tmp_path):
@@ -317,7 +323,7 @@ def test_addresses_are_left_alone_and_paths_are_resolved(read, tmp_path):
 
 def test_a_specification_cannot_be_changed(read):
     document = read(LONG).document
-    with pytest.raises(ValueError, match="frozen"):
+    with pytest.raises(AttributeError, match="cannot assign"):
         document.mechanism = "extended"
 
 
@@ -427,11 +433,10 @@ def test_a_code_list_is_told_with_its_place(read, tmp_path):
 # ----------------------------------------------------------------------------------- the package
 
 
-@pytest.mark.parametrize("package", ["pydantic", "yaml"])
-def test_without_the_extra_one_sentence(package):
+def test_without_the_extra_one_sentence():
     program = f"""
 import sys
-sys.modules[{package!r}] = None
+sys.modules["yaml"] = None
 import subspacedp
 import subspacedp.publication as publication
 try:
@@ -449,11 +454,8 @@ except publication.SpecificationError as error:
     )
 
 
-def test_importing_the_package_imports_neither():
-    program = (
-        "import sys, subspacedp, subspacedp.publication;"
-        "print({'pydantic', 'yaml'} & set(sys.modules))"
-    )
+def test_importing_the_package_does_not_import_it():
+    program = "import sys, subspacedp, subspacedp.publication; print({'yaml'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
@@ -508,8 +510,7 @@ def test_the_examples_of_the_page_are_right(block, read, tmp_path):
 
 def test_the_page_names_every_key():
     text = PAGE.read_text("utf-8")
-    from subspacedp.publication.schema import _schema
-
-    for section in [_schema(), *_schema()["$defs"].values()]:
+    schema = json.loads(specification_schema())
+    for section in [schema, *schema["$defs"].values()]:
         for key in section["properties"]:
             assert f"`{key}`" in text, key

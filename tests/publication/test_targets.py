@@ -92,7 +92,7 @@ def test_plan_release_verify(spec, tmp_path, changes):
         assert np.max(errors) <= target
         assert margins[names].target == target
     parameter = wanted.document.privacy.least
-    fewer = changes | {"privacy": wanted.document.privacy.model_dump(exclude_unset=True)}
+    fewer = changes | {"privacy": wanted.document.privacy.as_dict()}
     fewer["privacy"][parameter] = 0.99 * budget.amount
     short = plan(spec(**fewer)).releases[0]
     assert short.least is None

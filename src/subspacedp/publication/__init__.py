@@ -1,7 +1,7 @@
 """Publications: one specification file from data to release.
 
-The public names are loaded on first use. Reading a specification needs pydantic and PyYAML, which
-the extra `subspacedp[publish]` brings; importing this package needs neither.
+The public names are loaded on first use. Reading a specification needs PyYAML, which the extra
+`subspacedp[publish]` brings; importing this package does not.
 """
 
 from typing import TYPE_CHECKING

@@ -18,34 +18,25 @@ from subspacedp.mechanisms.registry import OPTIONS, REPLACED
 from subspacedp.privacy import AddRemoveOne, Budget, Neighbours, ReplaceOne
 from subspacedp.privacy.budgets import budget_of_fields
 from subspacedp.problem import MAX_DECIMALS
-from subspacedp.publication.faults import nearest, shown
+from subspacedp.publication.faults import nearest
 from subspacedp.publication.fields import (
     DAY,
-    LIST_OR_MAPPING,
-    TEXT_OR_MAPPING,
-    TEXT_OR_NUMBER,
-    BeforeValidator,
     Edges,
-    Field,
     Labels,
     Levels,
     Margins,
-    Number,
     Persons,
     Positive,
+    Says,
     Section,
     Share,
-    Strict,
-    Tag,
     Text,
     Texts,
     Titles,
     Value,
     Weights,
-    WithJsonSchema,
-    model_validator,
+    field,
     only,
-    rule,
     said,
 )
 from subspacedp.release.facts import LONGEST
@@ -73,28 +64,27 @@ class Counts(Section):
     One row per cell, several cells side by side in a row, or all cells in order.
     """
 
-    source: Text = Field(
+    source: Text = field(
         description="Path of the counted table, relative to this file, or an address such as "
         "postgresql://host/database. An array (.npy or .zarr) has the cells in row-major order of "
         "the axes. Confidential."
     )
-    value: Text | None = Field(
+    value: Text | None = field(
         default=None,
         description="The column with the counts; none where an axis lists `columns`, and for "
         "arrays.",
     )
-    table: Text | None = Field(
+    table: Text | None = field(
         default=None,
         description="The table within a database, or the sheet of a workbook that has several.",
     )
-    in_order: bool | None = Field(
+    in_order: bool | None = field(
         default=None,
         description="Whether Parquet has one row for every cell in row-major order of the axes, so "
         "that no labels are read; arrays always do.",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Counts:
+    def _check(self) -> None:
         _check_source(self.source, self.table)
         array = self.source.casefold().endswith(ARRAYS)
         if array and self.in_order is False:
@@ -103,7 +93,6 @@ class Counts(Section):
             raise said("is for paths; a database has no order", "in_order")
         if self.cells_in_order and self.table is not None:
             raise said("is for databases", "table")
-        return self
 
     @property
     def cells_in_order(self) -> bool:
@@ -114,54 +103,53 @@ class Counts(Section):
 class Data(Section):
     """The confidential data: records of persons, or a table that was counted before."""
 
-    model_config = rule(
-        oneOf=[{"required": ["source", "unit"]}, {"required": ["counts"]}],
-        dependentRequired={"unit": ["source"], "table": ["source"], "key": ["source"]},
-    )
+    rule: ClassVar[dict[str, Any]] = {
+        "oneOf": [{"required": ["source", "unit"]}, {"required": ["counts"]}],
+        "dependentRequired": {"unit": ["source"], "table": ["source"], "key": ["source"]},
+    }
 
-    source: Text | None = Field(
+    source: Text | None = field(
         default=None,
         description="Path of the records, relative to this file, or an address such as "
         "postgresql://host/database or spark:local[2] with `table`. Confidential.",
     )
-    unit: Text | None = Field(
+    unit: Text | None = field(
         default=None,
         description="Whose privacy is protected: the column that says which person a record is "
         "of, or the word `row` where every row is another person.",
     )
-    records: Persons = Field(
+    records: Persons = field(
         default=1,
         description="The most records that one person has in a table. With `unit` a column, "
         "further records are left out; with `counts` it is a claim about the data.",
     )
-    per_cell: Persons | None = Field(
+    per_cell: Persons | None = field(
         default=None,
         description="The most of these records that fall in one cell; all of them, if not given.",
     )
-    table: Text | None = Field(
+    table: Text | None = field(
         default=None,
         description="The table within a database, or the sheet of a workbook that has several.",
     )
-    key: Text | None = Field(
+    key: Text | None = field(
         default=None,
         description="Any text; decides which records stay of a person who has more than `records`. "
         "It need not be secret, and must not be chosen in view of the data.",
     )
-    without_unit: Literal["refuse", "leave-out"] | None = Field(
+    without_unit: Literal["refuse", "leave-out"] | None = field(
         default=None,
         description="What to do with records that do not say which person they are of: `refuse`, "
         "if not given; `leave-out` of everything, held totals included.",
     )
-    decimal: Literal[".", ","] = Field(
+    decimal: Literal[".", ","] = field(
         default=".",
         description="The sign before the decimals of numbers that are text, as in csv files.",
     )
-    counts: Counts | None = Field(
+    counts: Counts | None = field(
         default=None, description="A table that was counted before, instead of records."
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Data:
+    def _check(self) -> None:
         if self.counts is not None:
             for name in ("source", "unit", "table", "key", "without_unit"):
                 if getattr(self, name) is not None:
@@ -181,7 +169,6 @@ class Data(Section):
             raise said(
                 f"must be at most `records`; got {self.per_cell} > {self.records}", "per_cell"
             )
-        return self
 
     @property
     def where(self) -> str:
@@ -203,79 +190,78 @@ def _check_source(source: str, table: str | None) -> None:
 class AxisEntry(Section):
     """One direction of the tables: where its labels come from and how they group."""
 
-    model_config = rule(
-        oneOf=[{"required": [name]} for name in ("labels", "bins", "by", "columns")],
-        dependentSchemas={
+    rule: ClassVar[dict[str, Any]] = {
+        "oneOf": [{"required": [name]} for name in ("labels", "bins", "by", "columns")],
+        "dependentSchemas": {
             "columns": {
                 "properties": dict.fromkeys(("column", "missing", "other"), False),
             },
         },
-        dependentRequired={"first": ["by"], "last": ["by"], "names": ["labels"]},
-    )
+        "dependentRequired": {"first": ["by"], "last": ["by"], "names": ["labels"]},
+    }
 
-    title: Titles | None = Field(
+    title: Titles | None = field(
         default=None,
         description="What readers see instead of the name, which stays the name of the column in "
         "files: a text such as `Age in years`, or one for each name where the axis has levels, "
         "such as {county: County of residence, state: State}.",
     )
-    column: Text | None = Field(
+    column: Text | None = field(
         default=None, description="The column of the data; the axis' own name, if not given."
     )
-    labels: Labels | None = Field(
+    labels: Labels | None = field(
         default=None,
         description="All labels: a list; codes of the data and the names they are published "
         "under; the path of a public code list (csv, or a spreadsheet), whose column named like "
         "the axis, or else the first, has the labels; or the word `from-data`, which reads them "
         "off the confidential data and protects them not at all.",
     )
-    names: Text | None = Field(
+    names: Text | None = field(
         default=None,
         description="The column of the code list with the names that labels are published under; "
         "the data have the codes.",
     )
-    levels: Levels | None = Field(
+    levels: Levels | None = field(
         default=None,
         description="Coarser levels, finest first: columns of the code list, or for every level "
         "its groups and the labels in them; for `by`, coarser periods such as [year].",
     )
-    groupings: Levels | None = Field(
+    groupings: Levels | None = field(
         default=None,
         description="Classifications that nest in no level, such as school districts or a grid: "
         "columns of the code list, blank for a label in no group, or for every grouping its groups "
         "and the labels in them.",
     )
-    bins: Edges | None = Field(
+    bins: Edges | None = field(
         default=None,
         description="Increasing edges for a column of numbers: [0, 5, 18] makes `0-4`, `5-17` and "
         '`18+`; or for a column of dates, days in quotes: ["2020-01-01", "2021-01-01"].',
     )
-    by: PeriodName | None = Field(
+    by: PeriodName | None = field(
         default=None,
         description="For a column of dates or times: the period that rows are counted by. A year, "
         "quarter or month needs `first` and `last`.",
     )
-    first: Value | None = Field(
+    first: Value | None = field(
         default=None, description="The first period: 2015, 2015-Q1 or 2015-01. Public."
     )
-    last: Value | None = Field(default=None, description="The last period. Public.")
-    columns: dict[Value, Text] | None = Field(
+    last: Value | None = field(default=None, description="The last period. Public.")
+    columns: dict[Value, Text] | None = field(
         default=None,
         description="For a wide table of counts: every label and the column with its counts.",
     )
-    missing: Value | None = Field(
+    missing: Value | None = field(
         default=None,
         description="The public label of rows that have nothing here, such as `not stated`; if not "
         "given, such rows are refused. It joins the labels where it is none of them.",
     )
-    other: Value | None = Field(
+    other: Value | None = field(
         default=None,
         description="The public label of rows whose value has no place here, such as `all other`; "
         "if not given, such rows are refused. It joins the labels where it is none of them.",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> AxisEntry:
+    def _check(self) -> None:
         ways = ("labels", "bins", "by", "columns")
         given = [name for name in ways if getattr(self, name) is not None]
         if not given:
@@ -302,7 +288,6 @@ class AxisEntry(Section):
         self._check_labels()
         self._check_levels()
         self._check_groups_of("groupings", "grouping", self.groupings)
-        return self
 
     def _check_periods(self) -> None:
         for name in ("first", "last"):
@@ -441,52 +426,41 @@ def _check_bins(edges: Sequence[Any]) -> None:
         raise said("must be below 2**53 in size", "bins")
 
 
-def _cells(value: object) -> object:
-    allowed = isinstance(value, bool) or (isinstance(value, str) and AT_MOST.search(value))
-    if not allowed:
-        raise said(f"must be true, false or a limit such as `at most +5 %`; got {shown(value)}")
-    return value
-
-
 class Relative(Section):
     """An error in parts of figures that everybody knows."""
 
-    error: Positive = Field(description="The part of a figure that its error may be, such as 0.02.")
-    about: Text | None = Field(
+    error: Positive = field(description="The part of a figure that its error may be, such as 0.02.")
+    about: Text | None = field(
         default=None,
         description="Path of a csv file of public figures, relative to this file: the labels of "
         "the margin in columns of its levels' names, and the figures in `value`.",
     )
-    at_least: Positive | None = Field(
+    at_least: Positive | None = field(
         default=None,
         description="Smaller figures, and those of zero, count as this one; if not given, figures "
         "of zero set no target.",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Relative:
+    def _check(self) -> None:
         if self.about is None:
             raise said("needs `about`, a csv file of public figures that errors are parts of")
-        return self
 
 
 class MarginEntry(Section):
     """A margin that is published, and how far off its figures may be."""
 
-    margin: Texts = Field(description="Its axes or levels; [] for the grand total.")
-    error: Annotated[Positive, Field(ge=1e-9, le=1e15)] | None = Field(
+    margin: Texts = field(description="Its axes or levels; [] for the grand total.")
+    error: Annotated[Positive, Says(minimum=1e-9, maximum=1e15)] | None = field(
         default=None,
         description="Its target: what the 95 % margin of error of its worst figure is at most.",
     )
-    relative: Relative | None = Field(
+    relative: Relative | None = field(
         default=None, description="Its target, in parts of public figures."
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> MarginEntry:
+    def _check(self) -> None:
         if self.error is not None and self.relative is not None:
             raise said("cannot stand beside `error`; a margin has one target", "relative")
-        return self
 
     @property
     def has_target(self) -> bool:
@@ -494,21 +468,24 @@ class MarginEntry(Section):
         return self.error is not None or self.relative is not None
 
 
+Cells = Annotated[
+    bool | Annotated[str, Says(pattern=AT_MOST.pattern)],
+    only(
+        lambda value: isinstance(value, bool) or AT_MOST.search(str(value)),
+        "must be true, false or a limit such as `at most +5 %`",
+    ),
+]
 Format = Literal["csv", "parquet", "xlsx", "sdmx-csv"]
-PublishedMargins = Annotated[
-    tuple[
-        Annotated[
-            Annotated[Texts, Tag("#list")] | Annotated[MarginEntry, Tag("#mapping")],
-            LIST_OR_MAPPING,
-            only(
-                Mapping | list | tuple | MarginEntry,
-                "must be a list of axes or levels, in brackets, or keys such as "
-                "{margin: [county], error: 20}",
-            ),
-        ],
-        ...,
+PublishedMargins = tuple[
+    Annotated[
+        Texts | MarginEntry,
+        only(
+            lambda value: isinstance(value, Mapping | list | tuple),
+            "must be a list of axes or levels, in brackets, or keys such as "
+            "{margin: [county], error: 20}",
+        ),
     ],
-    Strict(False),
+    ...,
 ]
 
 
@@ -516,56 +493,50 @@ class TablePublish(Section):
     """In which form a table is written."""
 
     decimals: Annotated[
-        Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None,
-        WithJsonSchema({"type": ["integer", "null"], "minimum": 0, "maximum": MAX_DECIMALS}),
-    ] = Field(
+        Annotated[int, Says(minimum=0, maximum=MAX_DECIMALS)] | None,
+        Says(_published={"type": ["integer", "null"], "minimum": 0, "maximum": MAX_DECIMALS}),
+    ] = field(
         default=None,
         description="Digits after the point that add up exactly, 0 for whole numbers; null for "
         "real values.",
     )
-    cells: Annotated[
-        bool | str,
-        BeforeValidator(_cells),
-        WithJsonSchema(
-            {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": AT_MOST.pattern}]}
-        ),
-    ] = Field(
+    cells: Cells = field(
         default=True,
         description="Whether the cells are published. With false, noise is designed for exactly "
         "the `margins`, and a table of all cells is never built, so it may have any size. With "
         "`at most +5 %`, noise is designed for the margins too as long as the mean squared error "
         "of the cells grows by no more than that.",
     )
-    margins: PublishedMargins = Field(
+    margins: PublishedMargins = field(
         default=(),
         description="Further margins to publish beside the cells; with `cells: false`, all that is "
         "published. Noise is designed for all of them, unless `mechanism` says otherwise. Each is "
         "a list of axes or levels, or keys: `margin`, and its target as `error` or `relative`.",
     )
-    weights: Weights | None = Field(
+    weights: Weights | None = field(
         default=None,
         description="What the squared error of each margin counts for when the noise is shared "
         "out, one number a margin, the cells first where they are published; if not given, every "
         "table's error counts in multiples of the least it could have.",
     )
-    non_negative: bool = Field(
+    non_negative: bool = field(
         default=False,
         description="Whether to publish, beside the unbiased values, a second table of whole "
         "numbers without negative ones, which is biased.",
     )
-    records: bool = Field(
+    records: bool = field(
         default=False,
         description="Whether to publish that second table also as synthetic records, one row for "
         "each one that it counts, with weights that make their published margins unbiased.",
     )
-    values: Literal["csv", "npy", "parquet", "zarr"] | None = Field(
+    values: Literal["csv", "npy", "parquet", "zarr"] | None = field(
         default=None,
         description="How the values of the cells are written: `csv`, with labels and standard "
         "errors, and the same in Parquet; or the values alone, in the order of the cells, as "
         "`npy`, `parquet` or `zarr`. If not given, `csv` for up to 2,000,000 cells and `npy` "
         "beyond.",
     )
-    formats: Annotated[tuple[Format, ...], Strict(False)] = Field(
+    formats: tuple[Format, ...] = field(
         default=(),
         description="What the tables are written as beside `csv` and `parquet`, which are always "
         "there: `xlsx`, an accessible spreadsheet; `sdmx-csv`, with its structure.",
@@ -589,12 +560,12 @@ class TablePublish(Section):
 class Publish(TablePublish):
     """What is written, where, and in which form."""
 
-    to: Text | None = Field(
+    to: Text | None = field(
         default=None,
         description="Folder of the release, relative to this file; `release` if not given. With "
         "`tables`, each table has a folder of its own in it.",
     )
-    sign: Text | None = Field(
+    sign: Text | None = field(
         default=None, description="Path of the private key (pem) that signs the release."
     )
 
@@ -602,23 +573,22 @@ class Publish(TablePublish):
 class Sum(Section):
     """Sums of a value over the records of each cell; each value clipped to a public range."""
 
-    column: Text | None = Field(
+    column: Text | None = field(
         default=None, description="The column with the value; the sum's own name, if not given."
     )
-    lower: Number = Field(description="Values below are moved up to it. Public.")
-    upper: Number = Field(description="Values above are moved down to it. Public.")
-    unit: Positive = Field(default=1.0, description="Values are rounded to multiples of it.")
-    missing: Number | None = Field(
+    lower: float = field(description="Values below are moved up to it. Public.")
+    upper: float = field(description="Values above are moved down to it. Public.")
+    unit: Positive = field(default=1.0, description="Values are rounded to multiples of it.")
+    missing: float | None = field(
         default=None,
         description="The public value, from `lower` to `upper`, of rows that have none or no "
         "finite number; if not given, such rows are refused.",
     )
-    share: Share = Field(
+    share: Share = field(
         description="The part of the table's budget for these sums; the counts keep the rest."
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Sum:
+    def _check(self) -> None:
         if self.lower >= self.upper:
             raise said(f"must be below `upper`; got {self.lower:g} >= {self.upper:g}", "lower")
         if self.missing is not None and not self.lower <= self.missing <= self.upper:
@@ -626,13 +596,10 @@ class Sum(Section):
         most = max(abs(self.lower), abs(self.upper)) / self.unit
         if not 0.5 < most < 2**31 - 1:
             raise said(f"must cut the range into 1 to 2**31 units; got {most:.3g} of them", "unit")
-        return self
 
 
-def replaced(data: Any) -> Any:
+def replaced(data: Mapping[str, Any]) -> None:
     """Refuse what earlier versions had for noise at several levels, and say what to write now."""
-    if not isinstance(data, dict):
-        return data
     now = (
         "write `mechanism: marginals` (or leave it out), and under `publish: margins` the tables "
         "of the levels that count, such as [state, sex]"
@@ -643,32 +610,22 @@ def replaced(data: Any) -> Any:
         raise said(f"is no longer a key here; {now}", "levels")
     if "importance" in data:
         raise said(f"is now `weights` under `publish`, one number a table; {now}", "importance")
-    return data
-
-
-def _limit(value: object) -> object:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number and not (isinstance(value, str) and is_list(value)):
-        raise said(
-            "must be a whole number, or the path of a csv file with one for every total; got "
-            f"{shown(value)}"
-        )
-    return value
 
 
 LimitValue = Annotated[
-    Annotated[Text, Tag("#text")]
-    | Annotated[Annotated[int, Field(ge=0, le=MAX_LIMIT)], Tag("#number")],
-    TEXT_OR_NUMBER,
-    BeforeValidator(_limit),
+    Text | Annotated[int, Says(minimum=0, maximum=MAX_LIMIT)],
+    only(
+        lambda value: is_list(value) if isinstance(value, str) else type(value) in (int, float),
+        "must be a whole number, or the path of a csv file with one for every total",
+    ),
 ]
 
 
 class LimitEntry(Section):
     """A public limit of every total of a margin."""
 
-    margin: Texts = Field(description="Its axes or levels; [] for the grand total.")
-    limit: LimitValue = Field(
+    margin: Texts = field(description="Its axes or levels; [] for the grand total.")
+    limit: LimitValue = field(
         description="What every total is at most: a whole number; or the path of a csv file of "
         "public limits, relative to this file, with the labels of the margin in columns of its "
         "levels' names, and the limits in `value`."
@@ -680,15 +637,14 @@ class LimitEntry(Section):
         return self.limit if isinstance(self.limit, str) else None
 
 
-def _pair(value: object) -> object:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise said(
-            f"must be a part and its whole, such as [households, persons]; got {shown(value)}"
-        )
-    return value
-
-
-Pair = Annotated[tuple[Value, Value], Strict(False), BeforeValidator(_pair)]
+Pair = Annotated[
+    tuple[Value, Value],
+    Says(minItems=2, maxItems=2),
+    only(
+        lambda value: isinstance(value, list | tuple) and len(value) == 2,
+        "must be a part and its whole, such as [households, persons]",
+    ),
+]
 
 
 class InequalitiesEntry(Section):
@@ -697,10 +653,10 @@ class InequalitiesEntry(Section):
     Counts are not negative, which an empty section says by itself.
     """
 
-    at_most: Annotated[tuple[LimitEntry, ...], Strict(False)] = Field(
+    at_most: tuple[LimitEntry, ...] = field(
         default=(), description="Margins whose totals have public limits."
     )
-    part_of: Annotated[tuple[Pair, ...], Strict(False)] = Field(
+    part_of: tuple[Pair, ...] = field(
         default=(),
         description="Pairs of labels of one axis, a part and its whole: in every combination of "
         "the other axes the part counts at most as much as the whole.",
@@ -710,77 +666,72 @@ class InequalitiesEntry(Section):
 class TableEntry(Section):
     """One of several tables that share the data and the budget."""
 
-    axes: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)] = Field(
+    axes: Annotated[tuple[Text, ...], Says(minItems=1)] = field(
         description="The axes of this table, of those that `axes` defines."
     )
-    hold: Margins = Field(default=(), description="Margins that are published exactly.")
-    inequalities: InequalitiesEntry | None = Field(
+    hold: Margins = field(default=(), description="Margins that are published exactly.")
+    inequalities: InequalitiesEntry | None = field(
         default=None, description="What is publicly known of this table's counts."
     )
-    share: Share | None = Field(
+    share: Share | None = field(
         default=None,
         description="The part of the budget for this table; all shares together are at most 1.",
     )
-    mechanism: MechanismName | None = Field(
+    mechanism: MechanismName | None = field(
         default=None, description="As above, for this table alone."
     )
-    publish: TablePublish | None = Field(
+    publish: TablePublish | None = field(
         default=None, description="As above, for this table alone; other keys stay as above."
     )
-    sums: dict[Text, Sum] = Field(
+    sums: dict[Text, Sum] = field(
         default_factory=dict, description="Clipped sums of a value beside the counts."
     )
 
-    _replaced = model_validator(mode="before")(replaced)
-
-
-def _amount(value: object) -> object:
-    if isinstance(value, str) and value != LEAST:
-        raise said(f"must be a number, or `{LEAST}`; got {shown(value)}")
-    return value
+    refuse = staticmethod(replaced)
 
 
 Amount = Annotated[
-    Annotated[Literal["least"], Tag("#text")] | Annotated[Positive, Tag("#number")],
-    TEXT_OR_NUMBER,
-    BeforeValidator(_amount),
+    Literal["least"] | Positive,
+    only(
+        lambda value: value == LEAST or not isinstance(value, str),
+        f"must be a number, or `{LEAST}`",
+    ),
 ]
 
 
 class Privacy(Section):
     """What is promised, and for which change of the data."""
 
-    model_config = rule(
-        oneOf=[{"required": ["epsilon"]}, {"required": ["rho"]}, {"required": ["mu"]}],
-        dependentRequired={"delta": ["epsilon"]},
-    )
+    rule: ClassVar[dict[str, Any]] = {
+        "oneOf": [{"required": ["epsilon"]}, {"required": ["rho"]}, {"required": ["mu"]}],
+        "dependentRequired": {"delta": ["epsilon"]},
+    }
     parameters: ClassVar[tuple[str, ...]] = ("epsilon", "delta", "rho", "mu")
 
-    epsilon: Amount | None = Field(
+    epsilon: Amount | None = field(
         default=None,
         description="ε of (ε, δ)-differential privacy, or of pure where δ is absent; `least` for "
         "the least with which all targets of `publish.margins` are met, as for `rho` and `mu`.",
     )
-    delta: Annotated[Positive, Field(lt=1)] | None = Field(
+    delta: Annotated[Positive, Says(exclusiveMaximum=1)] | None = field(
         default=None, description="δ, beside `epsilon`; below 1, and best far below 1/persons."
     )
-    rho: Amount | None = Field(
+    rho: Amount | None = field(
         default=None, description="ρ of zero-concentrated differential privacy."
     )
-    mu: Amount | None = Field(default=None, description="μ of Gaussian differential privacy.")
-    neighbours: Literal["replace-one", "add-remove-one", "add-remove"] = Field(
+    mu: Amount | None = field(default=None, description="μ of Gaussian differential privacy.")
+    neighbours: Literal["replace-one", "add-remove-one", "add-remove"] = field(
         default="replace-one",
         description="The change that is protected: one person's records replaced by others, or "
         "added or removed (`add-remove` for short).",
     )
-    exactly: bool | None = Field(
+    exactly: bool | None = field(
         default=None,
         description="With replace-one: whether every person has exactly `records` records, so "
         "that the grand total cannot change. If not given, so for one record and not for several.",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Privacy:
+    def _check(self) -> None:
         given = [name for name in ("epsilon", "rho", "mu") if getattr(self, name) is not None]
         if not given:
             raise said("needs a budget: `epsilon`, `epsilon` and `delta`, `rho`, or `mu`")
@@ -790,7 +741,6 @@ class Privacy(Section):
             raise said("needs `epsilon` beside it", "delta")
         if self.exactly is not None and self.neighbours != "replace-one":
             raise said("is for `neighbours: replace-one`", "exactly")
-        return self
 
     @property
     def least(self) -> str | None:
@@ -816,7 +766,7 @@ class Privacy(Section):
 class Engine(Section):
     """A cluster that makes large tables."""
 
-    dask: Text = Field(
+    dask: Text = field(
         description="Address of a Dask scheduler, such as tcp://host:8786. Workers and scheduler "
         "get the keys of the noise: trust them as this machine."
     )
@@ -825,49 +775,45 @@ class Engine(Section):
 class Ledger(Section):
     """The account that the budget is taken from."""
 
-    ledger: Text = Field(description="Path or address of the ledger.")
-    account: Text = Field(description="The account within the ledger.")
+    ledger: Text = field(description="Path or address of the ledger.")
+    account: Text = field(description="The account within the ledger.")
 
-    @model_validator(mode="after")
-    def _check(self) -> Ledger:
+    def _check(self) -> None:
         if has_password(self.ledger):
             raise said(HAS_PASSWORD, "ledger")
-        return self
 
 
 class PublicationFacts(Section):
     """What is said of the publication beside its figures; it is part of every certificate."""
 
-    creator: Text | None = Field(default=None, description="Who publishes it.")
-    licence: Text | None = Field(
+    creator: Text | None = field(default=None, description="Who publishes it.")
+    licence: Text | None = field(
         default=None, description="The terms of use: a name such as CC-BY-4.0, or an address."
     )
-    version: Text | None = Field(
+    version: Text | None = field(
         default=None, description='Of the publication, in quotes where it is a number: "1.0".'
     )
-    date: Annotated[Text, WithJsonSchema({"type": "string", "pattern": DAY})] | None = Field(
+    date: Annotated[Text, Says(_published={"type": "string", "pattern": DAY})] | None = field(
         default=None,
         description="The day of publication, in quotes; the day on which the noise is drawn, if "
         "not given.",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> PublicationFacts:
+    def _check(self) -> None:
         for name in ("creator", "licence", "version"):
             if len(getattr(self, name) or "") > LONGEST:
                 raise said(f"must have at most {LONGEST:,} signs", name)
         if self.date is not None and not is_day(self.date):
             raise said("must be a day in quotes, such as '2026-03-31'", "date")
-        return self
 
 
 class About(Section):
     """What the tables are about, and what is publicly known of their size."""
 
-    text: Text | None = Field(
+    text: Text | None = field(
         default=None, description="What the tables are about and who publishes them."
     )
-    persons: Annotated[int, Field(ge=1, le=10**12)] | None = Field(
+    persons: Annotated[int, Says(minimum=1, maximum=10**12)] | None = field(
         default=None,
         description="About how many persons the data are of, from a public source and not from "
         "the data: the plan says how many cells are expected to drown in noise.",
@@ -875,22 +821,20 @@ class About(Section):
 
 
 AboutText = Annotated[
-    Annotated[Text, Tag("#text")] | Annotated[About, Tag("#mapping")],
-    TEXT_OR_MAPPING,
-    only(str | Mapping, "must be a text or `{text: ..., persons: ...}`"),
+    Text | About,
+    only(
+        lambda value: isinstance(value, str | Mapping),
+        "must be a text or `{text: ..., persons: ...}`",
+    ),
 ]
 
 
-def _engine(value: object) -> object:
-    if value != DASK and not isinstance(value, Mapping):
-        raise said(f"must be `{DASK}` or `{{{DASK}: address}}`; got {shown(value)}")
-    return value
-
-
 EngineName = Annotated[
-    Annotated[Literal["dask"], Tag("#text")] | Annotated[Engine, Tag("#mapping")],
-    TEXT_OR_MAPPING,
-    BeforeValidator(_engine),
+    Literal["dask"] | Engine,
+    only(
+        lambda value: value == DASK or isinstance(value, Mapping),
+        f"must be `{DASK}` or `{{{DASK}: address}}`",
+    ),
 ]
 
 
@@ -907,58 +851,58 @@ def _publishing(properties: dict[str, Any]) -> dict[str, Any]:
 class Document(Section):
     """The specification of a publication: data, axes, what is held, the budget, the files."""
 
-    model_config = rule(
-        **{"not": {"anyOf": [{"required": ["tables", name]} for name in ONE_TABLE]}},
-        allOf=[
+    rule: ClassVar[dict[str, Any]] = {
+        "not": {"anyOf": [{"required": ["tables", name]} for name in ONE_TABLE]},
+        "allOf": [
             _for_one_table(
                 _publishing({"cells": {"const": False}}),
                 _publishing({"margins": {"minItems": 1}}),
             ),
         ],
-    )
+    }
     only_one_table: ClassVar[tuple[str, ...]] = ONE_TABLE
 
-    title: Text | None = Field(default=None, description="Title of the report.")
-    about: AboutText | None = Field(
+    title: Text | None = field(default=None, description="Title of the report.")
+    about: AboutText | None = field(
         default=None,
         description="What the tables are about and who publishes them; or that as `text`, and how "
         "many `persons` the data are of where that is publicly known.",
     )
-    contact: Text | None = Field(default=None, description="Whom readers may ask.")
-    publication: PublicationFacts | None = Field(
+    contact: Text | None = field(default=None, description="Whom readers may ask.")
+    publication: PublicationFacts | None = field(
         default=None, description="Who publishes it, on what terms, and when."
     )
-    data: Data = Field(description="The confidential data.")
-    axes: Annotated[dict[Text, AxisEntry], Field(min_length=1)] = Field(
+    data: Data = field(description="The confidential data.")
+    axes: Annotated[dict[Text, AxisEntry], Says(minProperties=1)] = field(
         description="The axes, by name; a table has one cell for every combination of labels."
     )
-    hold: Margins = Field(
+    hold: Margins = field(
         default=(),
         description="Margins that are published exactly: each a list of axes or levels, [] for "
         "the grand total. What is held is not protected.",
     )
-    inequalities: InequalitiesEntry | None = Field(
+    inequalities: InequalitiesEntry | None = field(
         default=None,
         description="What is publicly known of the counts, and never learnt from the data: "
         "intervals use it, and the certificate states it.",
     )
-    privacy: Privacy = Field(description="The budget, for all tables together.")
-    mechanism: MechanismName = Field(
+    privacy: Privacy = field(description="The budget, for all tables together.")
+    mechanism: MechanismName = field(
         default="auto", description="How noise and held totals are brought together."
     )
-    publish: Publish = Field(
+    publish: Publish = field(
         default_factory=Publish, description="What is written, where, and in which form."
     )
-    sums: dict[Text, Sum] = Field(
+    sums: dict[Text, Sum] = field(
         default_factory=dict, description="Clipped sums of a value beside the counts."
     )
-    tables: Annotated[dict[Text, TableEntry], Field(min_length=1)] | None = Field(
+    tables: Annotated[dict[Text, TableEntry], Says(minProperties=1)] | None = field(
         default=None, description="Several tables from the same data and budget, by name."
     )
-    budget: Ledger | None = Field(
+    budget: Ledger | None = field(
         default=None, description="The account that the budget is taken from."
     )
-    engine: EngineName | None = Field(
+    engine: EngineName | None = field(
         default=None,
         description="What makes the blocks of large tables: `dask` for a cluster of processes on "
         "this machine, or the address of a scheduler; threads of one process, if not given.",
@@ -984,10 +928,9 @@ class Document(Section):
         """Whether every axis of a table is one that `axes` defines."""
         return all(set(table.axes) <= set(self.axes) for table in (self.tables or {}).values())
 
-    _replaced = model_validator(mode="before")(replaced)
+    refuse = staticmethod(replaced)
 
-    @model_validator(mode="after")
-    def _check(self) -> Document:
+    def _check(self) -> None:
         if self.tables is not None:
             for name in self.only_one_table:
                 if getattr(self, name):
@@ -995,4 +938,3 @@ class Document(Section):
             for name in ("margins", "weights"):
                 if getattr(self.publish, name):
                     raise said("must stand in each of the `tables`", "publish", name)
-        return self

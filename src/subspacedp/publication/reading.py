@@ -8,7 +8,7 @@ as something that a label cannot be, is an error that asks for quotes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +22,7 @@ from subspacedp.publication.faults import (
     SpecificationError,
     failure,
     missing_extra,
+    shown,
 )
 
 DEEPEST = 16  # a specification nests seven deep; what nests deeper is something else
@@ -232,3 +233,26 @@ def _read_as(value: object, trap: bool) -> str:
     if trap:
         return "a number or a date"
     return {bool: "true or false", float: "a number", type(None): "nothing"}[type(value)]
+
+
+def scan(loaded: Loaded, may_be_empty: Iterable[str]) -> list[Fault]:
+    """Values that are nothing, and keys that are neither text nor whole numbers."""
+    allowed, faults = set(may_be_empty), []
+
+    def visit(value: Any, path: Place) -> None:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                if not isinstance(key, str | int) or isinstance(key, bool):
+                    faults.append(Fault(path, f"has the key {shown(key)}; put it in quotes"))
+                else:
+                    visit(item, (*path, key))
+        elif isinstance(value, list | tuple):
+            for i, item in enumerate(value):
+                visit(item, (*path, i))
+        elif value is None and (not path or path[-1] not in allowed):
+            text = loaded.texts.get(path)
+            hint = f"put `{text}` in quotes" if text else "give it a value or leave it out"
+            faults.append(Fault(path, f"is empty; {hint}"))
+
+    visit(loaded.data, ())
+    return faults

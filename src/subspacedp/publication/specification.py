@@ -42,11 +42,10 @@ from subspacedp.publication.faults import (
     Place,
     SpecificationError,
     failure,
-    missing_extra,
     nearest,
 )
-from subspacedp.publication.reading import load_yaml, read_text
-from subspacedp.publication.schema import faults_of, scan
+from subspacedp.publication.fields import read_section
+from subspacedp.publication.reading import load_yaml, read_text, scan
 from subspacedp.tables import Axis, Domain, Label, Margin
 
 VALUE = "value"  # the column of the figures, as in the files of a release
@@ -141,11 +140,6 @@ def _words(labels: tuple[str, ...]) -> str:
     return " × ".join(f"'{label}'" for label in labels) or "the grand total"
 
 
-try:
-    from pydantic import ValidationError
-except ImportError:
-    raise missing_extra() from None
-
 ONLY = "table"  # the name of the table of a specification without `tables`
 COUNTS = "counts"  # the folder of the counts where sums stand beside them
 RELEASE = "release"  # the folder of a publication, if none is named
@@ -185,13 +179,7 @@ def read_specification(
     if isinstance(source, Specification):
         return source
     path, loaded = _loaded(source)
-    faults = scan(loaded, may_be_empty=["decimals"])
-    try:
-        document = Document.model_validate(dict(loaded.data))
-    except ValidationError as error:
-        faults += faults_of(error.errors(include_url=False), loaded)
-    if faults:
-        raise failure(faults, loaded)
+    document = read_section(Document, loaded, *scan(loaded, may_be_empty=["decimals"]))
     home = folder if folder is not None else path.parent if path else "."
     checked = Specification(document=document, folder=Path(home), path=path, loaded=loaded)
     faults = list(document_faults(document))
@@ -383,7 +371,7 @@ class Specification:
 
     def as_dict(self) -> dict[str, Any]:
         """The keys that were given, as plain data; `read_specification` takes it back."""
-        return self.document.model_dump(exclude_unset=True)
+        return self.document.as_dict()
 
     def __repr__(self) -> str:
         name = f"{self.path.name!r}, " if self.path else ""
@@ -423,7 +411,6 @@ class TableSpecification:
     ) -> TableSpecification:
         """The table of a section; keys that are not given there are those of the file."""
         document = specification.document
-        given = entry.publish or document.publish
         return cls(
             specification=specification,
             name=name,
@@ -433,9 +420,7 @@ class TableSpecification:
             hold=entry.hold,
             sums=entry.sums,
             mechanism=entry.mechanism or document.mechanism,
-            publish=document.publish.model_copy(
-                update={key: getattr(given, key) for key in given.model_fields_set}
-            ),
+            publish=document.publish.updated(entry.publish or document.publish),
             share=Fraction(1) if entry.share is None else exact_decimal(entry.share),
         )
 
@@ -443,7 +428,7 @@ class TableSpecification:
         """Where a key stands in the file: with the table, or above for all."""
         section: Any = self.entry
         for key in path:
-            if key not in section.model_fields_set:
+            if key not in section.given:
                 return path
             section = getattr(section, key)
         return (*self.place, *path)
