@@ -21,6 +21,7 @@ from subspacedp.tables.domain import Box
 
 cluster = pytest.importorskip("distributed")
 connect = pytest.importorskip("distributed.comm").connect
+CommClosedError = pytest.importorskip("distributed.comm").CommClosedError
 dask = pytest.importorskip("dask")
 
 
@@ -129,16 +130,57 @@ def test_totals_that_are_added_up_again_give_the_same(monkeypatch):
 
 
 class Fails(Totals):
-    def __call__(self, number, box, room, total):
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, number, box, room, total=None):
         if number == 40:
-            raise OSError(5, "Input/output error")
+            raise self.error
         return super().__call__(number, box, room, total)
 
 
+NINETY = [(i, Box((i,), (i + 1,))) for i in range(90)]
+
+
 def test_an_error_within_a_sum_is_told(workers):
-    pieces = [(i, Box((i,), (i + 1,))) for i in range(90)]
     with pytest.raises(OSError, match="Input/output error"):
-        OnDask(workers).sum(Fails(), pieces, Report())
+        OnDask(workers).sum(Fails(OSError(5, "Input/output error")), NINETY, Report())
+
+
+@pytest.mark.parametrize("error", [MemoryError("planted"), KeyError("planted")], ids=repr)
+def test_what_a_worker_cannot_do_is_told_in_one_sentence(workers, error):
+    """Its own words may be about data."""
+    words = f"The Dask cluster did not do its part .{type(error).__name__}"
+    with pytest.raises(sdp.SubspaceDPError, match=words) as caught:
+        OnDask(workers).sum(Fails(error), NINETY, Report())
+    assert caught.value.__context__ is None
+    with pytest.raises(sdp.SubspaceDPError, match=words):
+        list(OnDask(workers).each(Fails(error), NINETY))
+
+
+def raising(error):
+    def call(*_arguments, **_options):
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (CommClosedError("in <TCP>: reset"), "connection to the Dask scheduler was lost"),
+        (cluster.CancelledError("scheduler-connection-lost"), "the Dask scheduler was lost"),
+        (cluster.KilledWorker("_sum", None, 0), "ended again and again"),
+    ],
+    ids=repr,
+)
+def test_a_cluster_that_is_lost_is_told_in_one_sentence(monkeypatch, error, words):
+    runner = OnDask(None)
+    monkeypatch.setattr(runner, "_submit", raising(error))
+    with pytest.raises(sdp.SubspaceDPError, match=words):
+        runner.sum(Totals(), NINETY, Report())
+    with pytest.raises(sdp.SubspaceDPError, match=words):
+        list(runner.each(Totals(), NINETY))
 
 
 def test_an_address_names_the_scheduler(workers, tmp_path, table):
@@ -337,13 +379,6 @@ def test_a_scheduler_that_is_not_there(tmp_path, table, protocol):
         pytest.raises(sdp.SubspaceDPError, match="no Dask scheduler"),
     ):
         designed().release_to(tmp_path / "out", table, engine=f"{protocol}://127.0.0.1:9")
-
-
-def raising(error):
-    def call(*_arguments, **_options):
-        raise error
-
-    return call
 
 
 def test_no_stranger_joins_a_local_cluster(monkeypatch):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import reduce
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from subspacedp.arrays import Int64Array
 from subspacedp.blocks.progress import Reporter
-from subspacedp.errors import ReleaseError
+from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.mechanisms.block_view import BlockView
 from subspacedp.noise import KeySource, Keystream, ReleaseKeys
 from subspacedp.parallel import pieces as split
@@ -24,6 +24,7 @@ from subspacedp.tables.domain import Box
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+T = TypeVar("T")
 Piece = tuple[int, Box]  # the number of a box among all, and the box
 TASKS = 4  # runs of pieces per thread of a cluster
 TOGETHER = 4  # totals of runs that a task adds up
@@ -167,6 +168,9 @@ class OnDask:
 
     def sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
         """Every task adds up a run of pieces, and workers add their totals up: one comes here."""
+        return _answered(lambda: self._sum(task, pieces, report))
+
+    def _sum(self, task: Sum, pieces: Sequence[Piece], report: Reporter) -> Any:
         distributed: Any = import_module("distributed")
         shared = self._submit(_itself, task)
         runs = {self._submit(_sum, shared, run): run for run in self._runs(pieces, len(pieces))}
@@ -188,14 +192,16 @@ class OnDask:
 
     def each(self, task: Task, pieces: Sequence[Piece]) -> Iterator[Any]:
         """Values stay with the workers, in files; every task does a run of pieces."""
-        shared = self._submit(_itself, task)
-        runs = self._runs(pieces, LONGEST_RUN)
-        waiting = deque(self._submit(_done, shared, run) for run in runs)
+        waiting = _answered(lambda: self._begun(task, pieces))
         try:
             while waiting:
-                yield from waiting.popleft().result()
+                yield from _answered(waiting.popleft().result)
         finally:
             self._client.cancel(list(waiting))
+
+    def _begun(self, task: Task, pieces: Sequence[Piece]) -> deque[Any]:
+        shared = self._submit(_itself, task)
+        return deque(self._submit(_done, shared, run) for run in self._runs(pieces, LONGEST_RUN))
 
     def _runs(self, pieces: Sequence[Piece], longest: int) -> list[Sequence[Piece]]:
         """Runs of pieces, some for every thread: a task costs milliseconds of this process."""
@@ -211,6 +217,34 @@ class OnDask:
         dask: Any = import_module("dask")
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             return self._client.submit(function, *arguments, pure=False)
+
+
+def _answered(call: Callable[[], T]) -> T:
+    """What the cluster answers; what is wrong with the cluster itself, in one sentence.
+
+    What tasks say of data and disks is passed on.
+    """
+    distributed: Any = import_module("distributed")
+    comm: Any = import_module("distributed.comm")
+    try:
+        return call()
+    except SubspaceDPError:
+        raise
+    except (comm.CommClosedError, distributed.CancelledError):
+        sentence = "The connection to the Dask scheduler was lost."
+    except distributed.KilledWorker:
+        sentence = (
+            "Workers of the Dask cluster ended again and again on one piece: they may have too "
+            "little memory."
+        )
+    except OSError:
+        raise
+    except Exception as error:
+        sentence = (
+            f"The Dask cluster did not do its part ({type(error).__name__}): scheduler and workers "
+            "need what this machine has installed, and memory."
+        )
+    raise ReleaseError(sentence)
 
 
 _KEPT = threading.local()
