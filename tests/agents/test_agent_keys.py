@@ -25,7 +25,7 @@ from subspacedp.agents import (
     read_secret,
     read_share,
 )
-from subspacedp.agents.dealer import deal_with
+from subspacedp.agents.secret import deal_with
 from subspacedp.errors import ReleaseError
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys, RoundedGaussian, draw
 from subspacedp.noise.draw import noise_at, threshold_table, words_at

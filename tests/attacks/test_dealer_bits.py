@@ -24,7 +24,7 @@ from subspacedp.agents import (
 )
 from subspacedp.agents import secret as secret_module
 from subspacedp.agents import totals as totals_module
-from subspacedp.agents.dealer import deal_with
+from subspacedp.agents.secret import deal_with
 from subspacedp.invariants import HeldMatrix
 from subspacedp.mechanisms import projected as projected_module
 from subspacedp.mechanisms.extended import Extended

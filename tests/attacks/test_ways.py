@@ -17,7 +17,7 @@ from subspacedp.agents import (
     privatize_share,
     read_share,
 )
-from subspacedp.agents.dealer import deal_with
+from subspacedp.agents.secret import deal_with
 from subspacedp.invariants import HeldMargins
 from subspacedp.queries import Cells
 from subspacedp.release.designs import Design

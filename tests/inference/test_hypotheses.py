@@ -12,11 +12,10 @@ from tests.statistical import ALPHA, proportion_bounds
 
 import subspacedp as sdp
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.inference import hypotheses, results
+from subspacedp.inference import hypotheses
 from subspacedp.inference import hypotheses as by_two
-from subspacedp.inference.hypotheses import statistics
+from subspacedp.inference.hypotheses import TestResult, statistics
 from subspacedp.inference.replicates import replicates
-from subspacedp.inference.results import TestResult
 from subspacedp.noise import ReleaseKeys, draw
 from subspacedp.release import Release
 
@@ -299,7 +298,7 @@ def two_way_pvalues(mechanism, tables) -> np.ndarray:
             table.check()
         except ReleaseError:
             continue
-        out[i] = results.scaled_tail(
+        out[i] = hypotheses.scaled_tail(
             found[i], (values.shape[0] - 1) * (values.shape[1] - 1), table.fourth()
         )[0]
     for i in range(0, len(tables), 100):

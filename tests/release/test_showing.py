@@ -5,7 +5,7 @@ import pytest
 
 import subspacedp as sdp
 from subspacedp.errors import DomainError
-from subspacedp.tables import showing
+from subspacedp.mechanisms import estimates
 
 DOMAIN = sdp.Domain([sdp.Axis("sex", [0, 1]), sdp.Axis("place", [f"<p{i}>" for i in range(30)])])
 TABLE = sdp.Table(np.arange(60).reshape(2, 30), DOMAIN)
@@ -94,5 +94,5 @@ def test_labels_of_others_move_no_cursor_and_forge_no_line(monkeypatch):
     for said in (str(release), str(release.margin("place"))):
         assert r"evil\x1b[1A\x1b[2K\n0  0  exact\x9b2J" in said
         assert "\x1b" not in said
-    monkeypatch.setattr(showing, "visible", lambda text: text)
+    monkeypatch.setattr(estimates, "visible", lambda text: text)
     assert label in str(release)

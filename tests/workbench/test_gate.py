@@ -8,8 +8,7 @@ import pytest
 from tests.workbench.conftest import SPECIFICATION
 
 from subspacedp.workbench.draft import Draft
-from subspacedp.workbench.gate import Gate
-from subspacedp.workbench.server import News, application
+from subspacedp.workbench.server import Gate, News, application
 from subspacedp.workbench.session import Session
 
 HOST = "127.0.0.1:8123"
@@ -177,7 +176,7 @@ def test_what_is_too_long_or_no_question_is_refused(gate):
         assert client.post("/do", content=body, headers={"Origin": OWN}).status_code == 400
     answer = client.post("/do", json={"do": "open"}, headers={"Origin": OWN})
     assert "not known" in answer.json()["said"]
-    for name in ("../gate.py", "%2e%2e/server.py", "design.html"):
+    for name in ("../session.py", "%2e%2e/server.py", "design.html"):
         assert client.get(f"/static/{name}").status_code == 404
 
 

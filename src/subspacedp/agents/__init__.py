@@ -2,10 +2,9 @@
 
 from subspacedp.agents.agent import Privatised, privatize, privatize_share
 from subspacedp.agents.collect import Part, collect
-from subspacedp.agents.dealer import DealtShare, deal, read_share
 from subspacedp.agents.partition import Partition
 from subspacedp.agents.plan import AgentPlan, make_plan
-from subspacedp.agents.secret import Secret, make_secret, read_secret
+from subspacedp.agents.secret import DealtShare, Secret, deal, make_secret, read_secret, read_share
 
 __all__ = [
     "AgentPlan",

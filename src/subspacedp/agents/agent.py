@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from subspacedp.agents.collect import Part
-from subspacedp.agents.dealer import DealtShare
 from subspacedp.agents.plan import AgentPlan
 from subspacedp.agents.record import Record, fingerprint
-from subspacedp.agents.secret import Secret, contribution, mask
+from subspacedp.agents.secret import DealtShare, Secret, contribution, mask
 from subspacedp.agents.totals import Form, Share, rounding_of_sums, totals
 from subspacedp.arrays import AnyArray, ArrayLike, Int64Array
 from subspacedp.errors import DataError, ReleaseError, without_values

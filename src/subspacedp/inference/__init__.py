@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from subspacedp.inference.bias import BiasTrend, bias_trend
     from subspacedp.inference.combination import Combined, combine
     from subspacedp.inference.hypotheses import (
+        TestResult,
         test_equal,
         test_homogeneity,
         test_independence,
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from subspacedp.inference.nonnegative import NonNegativeTable, non_negative
     from subspacedp.inference.regression import Regression, regress
     from subspacedp.inference.replicates import replicate_interval, replicate_quantiles, replicates
-    from subspacedp.inference.results import TestResult
 
 __all__ = [
     "BiasTrend",
@@ -45,6 +45,7 @@ __getattr__, __dir__ = on_first_use(
         "inference.bias": ["BiasTrend", "bias_trend"],
         "inference.combination": ["Combined", "combine"],
         "inference.hypotheses": [
+            "TestResult",
             "test_equal",
             "test_homogeneity",
             "test_independence",
@@ -54,6 +55,5 @@ __getattr__, __dir__ = on_first_use(
         "inference.nonnegative": ["NonNegativeTable", "non_negative"],
         "inference.regression": ["Regression", "regress"],
         "inference.replicates": ["replicate_interval", "replicate_quantiles", "replicates"],
-        "inference.results": ["TestResult"],
     },
 )

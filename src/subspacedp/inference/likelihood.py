@@ -17,7 +17,7 @@ import numpy as np
 from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
-from subspacedp.inference.results import check_release
+from subspacedp.inference.hypotheses import check_release
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import KnownLaw
 from subspacedp.noise.shift_sums import GroupedCells

@@ -26,9 +26,9 @@ import numpy.typing as npt
 
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
+from subspacedp.inference.hypotheses import check_release
 from subspacedp.inference.nearest import Rows, nearest
 from subspacedp.inference.replicates import drawn
-from subspacedp.inference.results import check_release
 from subspacedp.inference.shrinkage import Errors, ErrorTable, Posterior, fit_prior, posterior
 from subspacedp.invariants import Feasible, Inequalities
 from subspacedp.noise import ReleaseKeys

@@ -19,7 +19,7 @@ import numpy as np
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
-from subspacedp.inference.results import (
+from subspacedp.inference.hypotheses import (
     check_estimates,
     noise_without_rounding,
     sum_excess,

@@ -19,6 +19,7 @@ import numpy as np
 
 from subspacedp.blocks.stores import STORES
 from subspacedp.errors import ReleaseError
+from subspacedp.mechanisms.estimates import digits_for
 from subspacedp.publication.formats import (
     LIMITS,
     NOT_IN_XML,
@@ -28,7 +29,6 @@ from subspacedp.publication.formats import (
 from subspacedp.release.files import LEVEL
 from subspacedp.report import PublishedFile
 from subspacedp.report.words import figure_words
-from subspacedp.tables.showing import digits_for
 
 WORKBOOK = "tables.xlsx"
 MOST_ROWS = (
