@@ -20,9 +20,8 @@ from tests.release.brute import (
 
 import subspacedp as sdp
 from subspacedp.mechanisms import Mechanism
+from subspacedp.mechanisms.knorm.groups import Deviations, Exchanges, HeldGroups
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.mechanisms.knorm.norm_balls import Deviations, Exchanges
-from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
 from subspacedp.noise import DiscreteLaplace, ReleaseKeys
 from subspacedp.privacy.numbers import exact_decimal
 from subspacedp.queries import ClippedSums, GeneralQuery, LocalEntries, Margins

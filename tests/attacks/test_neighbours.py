@@ -27,7 +27,7 @@ from subspacedp.agents import AgentPlan, Partition, make_plan
 from subspacedp.errors import SubspaceDPError
 from subspacedp.invariants import HeldMargins
 from subspacedp.mechanisms import MECHANISMS
-from subspacedp.mechanisms.knorm.norm_balls import NORM_BALLS
+from subspacedp.mechanisms.knorm.fitting import NORM_BALLS
 from subspacedp.mechanisms.marginals.measurement import ContrastMeasurement, TableMeasurement
 from subspacedp.noise import ReleaseKeys
 from subspacedp.privacy import Neighbours

@@ -17,9 +17,8 @@ from tests.attacks.interception import Sampler, intercepted, numbers
 from tests.attacks.losses import answers_of, draw_numbers
 
 from subspacedp.invariants import HeldMatrix
+from subspacedp.mechanisms.knorm.groups import Deviations, Exchanges, HeldGroups
 from subspacedp.mechanisms.knorm.law import KNormLaw
-from subspacedp.mechanisms.knorm.norm_balls import Deviations, Exchanges
-from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
 from subspacedp.noise import ReleaseKeys
 from subspacedp.queries import ClippedSums, GeneralQuery, LocalEntries
 

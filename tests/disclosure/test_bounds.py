@@ -9,8 +9,7 @@ from tests.disclosure import brute
 from tests.strategies import examples, problems, seeds
 
 import subspacedp as sdp
-from subspacedp.disclosure import UNBOUNDED, audit_invariants
-from subspacedp.disclosure import values as held_values
+from subspacedp.disclosure import UNBOUNDED, audit_invariants, coverage
 from subspacedp.disclosure.bounds import (
     cell_bounds,
     closed_form,
@@ -32,7 +31,7 @@ def small_counts(domain, seed):
 
 
 def part_of(domain, held, counts):
-    return held_values.published_invariants(domain, held, list(brute.values(domain, held, counts)))
+    return coverage.published_invariants(domain, held, list(brute.values(domain, held, counts)))
 
 
 @settings(max_examples=examples(3))

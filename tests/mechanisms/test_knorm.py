@@ -19,19 +19,12 @@ from subspacedp.inference import Likelihood, combine, replicates
 from subspacedp.inference import test_value as test_value_
 from subspacedp.inference.likelihood import Shifted
 from subspacedp.ledger import spend_of
+from subspacedp.mechanisms.knorm.fitting import Ellipsoid, Fit, enclosing, hull_of
+from subspacedp.mechanisms.knorm.groups import Exchanges, HeldGroups
+from subspacedp.mechanisms.knorm.images import Swaps
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.knorm.mechanism import _smaller_spread, changes
-from subspacedp.mechanisms.knorm.norm_balls import (
-    CrossPolytope,
-    Ellipsoid,
-    Exchanges,
-    Fit,
-    Swaps,
-    enclosing,
-    hull_of,
-)
-from subspacedp.mechanisms.knorm.norm_balls.base import dot
-from subspacedp.mechanisms.knorm.norm_balls.groups import HeldGroups
+from subspacedp.mechanisms.knorm.norm_balls import CrossPolytope, dot
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.noise import ReleaseKeys
 from subspacedp.release.designs import WORTH_WHILE

@@ -13,21 +13,12 @@ from tests.statistical import ALPHA, p_value, sample_size
 
 from subspacedp.balls import ball, certain_compare
 from subspacedp.errors import BudgetError, ReleaseError
-from subspacedp.mechanisms.knorm import sampling
+from subspacedp.mechanisms.knorm import groups, norm_balls, sampling
+from subspacedp.mechanisms.knorm.fitting import Ellipsoid, enclosing, hull_of
+from subspacedp.mechanisms.knorm.groups import Deviations, Exchanges
+from subspacedp.mechanisms.knorm.images import SkewCross, Swaps
 from subspacedp.mechanisms.knorm.law import KNormLaw, bounded, summed
-from subspacedp.mechanisms.knorm.norm_balls import (
-    Box,
-    CrossPolytope,
-    Deviations,
-    Ellipsoid,
-    Exchanges,
-    SkewCross,
-    Swaps,
-    base,
-    enclosing,
-    groups,
-    hull_of,
-)
+from subspacedp.mechanisms.knorm.norm_balls import Box, CrossPolytope
 from subspacedp.mechanisms.knorm.sampling import Uniform, Words
 from subspacedp.noise import ReleaseKeys
 
@@ -410,20 +401,20 @@ def test_rounding_without_rejection_is_caught(monkeypatch):
         proposal = cover.proposal(rate, words)
         return sampling.settle(proposal.reals, lambda: sampling.rounded(proposal.point()))
 
-    monkeypatch.setattr(base, "attempt", careless)
+    monkeypatch.setattr(norm_balls, "attempt", careless)
     counts = counted(norm_ball, KNormLaw(norm_ball, rate).draw(KEYS, n), keep)
     assert p_value(counts, p) < ALPHA
     assert p_value(counts, q) > ALPHA
 
 
 def test_trials_stay_below_the_stated_bound(monkeypatch):
-    attempt, tried = base.attempt, []
+    attempt, tried = norm_balls.attempt, []
 
     def counting(*args):
         tried.append(1)
         return attempt(*args)
 
-    monkeypatch.setattr(base, "attempt", counting)
+    monkeypatch.setattr(norm_balls, "attempt", counting)
     for name in REJECTED:
         tried.clear()
         law = KNormLaw(REJECTED[name], ONE)

@@ -10,17 +10,12 @@ from tests.mechanisms.test_knorm_law import HEXAGON, NORM_BALLS, masses
 from tests.spanning import spanning
 
 from subspacedp.mechanisms.error_laws.sums import Least, OnlyVariance, WeightedSum
+from subspacedp.mechanisms.knorm.fitting import Ellipsoid, hull_of
+from subspacedp.mechanisms.knorm.groups import Deviations, Exchanges
+from subspacedp.mechanisms.knorm.images import SkewCross
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.knorm.mechanism import independent_parts, weighted_sum
-from subspacedp.mechanisms.knorm.norm_balls import (
-    Box,
-    CrossPolytope,
-    Deviations,
-    Ellipsoid,
-    Exchanges,
-    SkewCross,
-    hull_of,
-)
+from subspacedp.mechanisms.knorm.norm_balls import Box, CrossPolytope
 from subspacedp.mechanisms.knorm.tails import Dominated, Radial, Unimodal
 
 RATES = [Fraction(1, 2), Fraction(2)]

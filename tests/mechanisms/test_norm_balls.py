@@ -11,22 +11,12 @@ import pytest
 from scipy.optimize import linprog
 
 from subspacedp.errors import ReleaseError
-from subspacedp.mechanisms.knorm.norm_balls import (
-    Box,
-    CrossPolytope,
-    Deviations,
-    Ellipsoid,
-    Exchanges,
-    Polytope,
-    SkewCross,
-    Swaps,
-    enclosing,
-    fit,
-    fitting,
-    hull_of,
-    norm_ball_from,
-    polytope,
-)
+from subspacedp.mechanisms.knorm import fitting, polytope
+from subspacedp.mechanisms.knorm.fitting import Ellipsoid, enclosing, fit, hull_of, norm_ball_from
+from subspacedp.mechanisms.knorm.groups import Deviations, Exchanges
+from subspacedp.mechanisms.knorm.images import SkewCross, Swaps
+from subspacedp.mechanisms.knorm.norm_balls import Box, CrossPolytope
+from subspacedp.mechanisms.knorm.polytope import Polytope
 
 ONE = Fraction(1)
 HEXAGON = [[2, 0], [1, 2], [-1, 1]]

@@ -12,9 +12,11 @@ import subspacedp as sdp
 from subspacedp.inference import replicates
 from subspacedp.mechanisms.error_laws import JointNoise
 from subspacedp.mechanisms.error_laws.simulated import UNSURE, Simulated, draws_for
+from subspacedp.mechanisms.knorm.groups import Deviations, Exchanges
+from subspacedp.mechanisms.knorm.images import Swaps
 from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.knorm.mechanism import weighted_sum
-from subspacedp.mechanisms.knorm.norm_balls import Box, Deviations, Exchanges, Swaps
+from subspacedp.mechanisms.knorm.norm_balls import Box
 from subspacedp.noise import ReleaseKeys
 
 

@@ -16,7 +16,8 @@ from subspacedp.errors import AlteredError, ReleaseError, SubspaceDPError
 from subspacedp.frozen import frozen
 from subspacedp.mechanisms import extended, registry
 from subspacedp.mechanisms.extended import Extended
-from subspacedp.mechanisms.knorm.norm_balls import NORM_BALLS, Box
+from subspacedp.mechanisms.knorm.fitting import NORM_BALLS
+from subspacedp.mechanisms.knorm.norm_balls import Box
 from subspacedp.mechanisms.projected import Projected
 from subspacedp.mechanisms.registry import MECHANISMS, mechanism_from
 from subspacedp.mechanisms.strategies import BasisStrategy

@@ -7,7 +7,7 @@ from subspacedp.lazy import on_first_use
 if TYPE_CHECKING:
     from subspacedp.disclosure.blackbox import Batched, PrivacyLowerBound, audit_privacy
     from subspacedp.disclosure.bounds import UNBOUNDED, CellBounds, CellRange, SmallTotal
-    from subspacedp.disclosure.coverage import QuestionCoverage, covers
+    from subspacedp.disclosure.coverage import QuestionCoverage, covers, stack
     from subspacedp.disclosure.invariants import (
         InvariantAudit,
         Linkage,
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         audit_releases,
     )
     from subspacedp.disclosure.moves import Loss, Move, smallest_epsilon, smallest_move
-    from subspacedp.disclosure.values import stack
 
 __all__ = [
     "UNBOUNDED",
@@ -43,7 +42,7 @@ __getattr__, __dir__ = on_first_use(
     {
         "disclosure.blackbox": ["Batched", "PrivacyLowerBound", "audit_privacy"],
         "disclosure.bounds": ["CellBounds", "CellRange", "SmallTotal", "UNBOUNDED"],
-        "disclosure.coverage": ["QuestionCoverage", "covers"],
+        "disclosure.coverage": ["QuestionCoverage", "covers", "stack"],
         "disclosure.invariants": [
             "InvariantAudit",
             "Linkage",
@@ -51,6 +50,5 @@ __getattr__, __dir__ = on_first_use(
             "audit_releases",
         ],
         "disclosure.moves": ["Loss", "Move", "smallest_epsilon", "smallest_move"],
-        "disclosure.values": ["stack"],
     },
 )

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
+from subspacedp.disclosure.coverage import PublishedInvariants
 from subspacedp.disclosure.moves import random_corners, unseparated_sets
-from subspacedp.disclosure.values import PublishedInvariants
 from subspacedp.errors import InvariantError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import Limits

@@ -1,22 +1,221 @@
-"""Which linear questions the invariants of one release, or of several together, answer."""
+"""What invariants publish, of one release or of several: held values, and what they answer."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from subspacedp.arrays import ArrayLike, FloatArray
-from subspacedp.disclosure.values import AnyHeld, PublishedInvariants, joined, published_invariants
-from subspacedp.errors import InvariantError
+from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
+from subspacedp.errors import DomainError, InvariantError
 from subspacedp.frozen import frozen
+from subspacedp.invariants import (
+    Held,
+    HeldMargins,
+    HeldMatrix,
+    HeldValues,
+    LinearInvariants,
+    StructuralZeros,
+    as_held,
+    bind,
+)
 from subspacedp.privacy import Neighbours
 from subspacedp.problem import Coverage, Kind, kind_of
+from subspacedp.queries import Cells, Query, as_query
 from subspacedp.release import where
 from subspacedp.rounding import rounding_of
-from subspacedp.tables import Domain
+from subspacedp.tables import Domain, Margin, Table
+
+AnyHeld = Held | LinearInvariants | StructuralZeros
+ON_CELLS = "Invariants are audited on the cells of a `Domain`, which count people"
+MAX_HELD_TOTAL = 2**56  # sums of a few dozen totals stay within 64 bits
+
+
+@frozen(eq=False, kw_only=True, repr=False)
+class PublishedInvariants:
+    """What one release holds exact, and the values it publishes for it."""
+
+    domain: Domain
+    held: Held
+    bound: HeldMargins | HeldMatrix
+    values: HeldValues | None = None
+
+    def totals(self) -> list[tuple[Margin, Int64Array]]:
+        """The held margins with their totals; linear equalities are left out."""
+        return [] if self.values is None else self.bound.totals(self.values)
+
+    def equalities(self) -> AnyArray:
+        """The values of the linear equalities, in order."""
+        return np.zeros(0, np.int64) if self.values is None else self.bound.equalities(self.values)
+
+
+def stack(helds: Sequence[AnyHeld], domains: Sequence[Domain] | None = None) -> Held:
+    """What several releases of one table hold together.
+
+    Parameters
+    ----------
+    helds
+        What each release holds.
+    domains
+        Their domains, to be compared; left out when they are known to be one.
+
+    Examples
+    --------
+    >>> from subspacedp import hold
+    >>> stack([hold("age"), hold("zip")])
+    hold('age') & hold('zip')
+    """
+    if domains is not None:
+        domains = list(domains)
+        if len(domains) != len(helds):
+            raise InvariantError(
+                f"`domains` must name the domain of each of the {len(helds)} releases; got "
+                f"{len(domains)}."
+            )
+        for other in domains[1:]:
+            if not domains[0].matches(other):
+                raise DomainError(
+                    "Invariants of different domains cannot be stacked: axes, labels or levels "
+                    "differ. Bring the releases to one domain first."
+                )
+    out = Held()
+    for held in helds:
+        out = out & as_held(held)
+    return out
+
+
+def published_invariants(
+    domain: Domain | Cells, held: AnyHeld | None, values: Any = None
+) -> PublishedInvariants:
+    """Held values in their shapes, checked to be possible at all."""
+    if not isinstance(domain, Domain | Query):
+        raise DomainError(f"{ON_CELLS}; got a {type(domain).__name__}.")
+    query = as_query(domain)
+    if not query.is_histogram or query.axes is None:
+        raise DomainError(f"{ON_CELLS}; got a query of another kind.")
+    statement = as_held(held)
+    bound = bind(statement, query)
+    if values is None:
+        return PublishedInvariants(domain=query.axes, held=statement, bound=bound)
+    if isinstance(values, Table):
+        raise InvariantError(
+            "An audit of invariants reads held values, never a table; give one array per held "
+            "margin."
+        )
+    arrays = _shaped(bound, values)
+    whole = PublishedInvariants(domain=query.axes, held=statement, bound=bound, values=arrays)
+    _check_margins(whole)
+    if bound.empty is not None:
+        number = int(bound.empty.sum())
+        if np.any(arrays[0][arrays[0].size - number :]):
+            raise InvariantError("The held values have someone in a cell known to be empty.")
+    return whole
+
+
+def joined(parts: Sequence[PublishedInvariants]) -> PublishedInvariants:
+    """Several releases of one domain as one; values that contradict each other are an error."""
+    if len(parts) == 1:
+        return parts[0]
+    domain = parts[0].domain
+    statement = stack([part.held for part in parts], [part.domain for part in parts])
+    bound = bind(statement, Cells(domain))
+    if any(part.values is None for part in parts):
+        return PublishedInvariants(domain=domain, held=statement, bound=bound)
+    known: dict[Margin, Int64Array] = {}
+    for part in parts:
+        for margin, total in part.totals():
+            twin = Margin(tuple(domain.axes), margin.steps)
+            if twin in known and not np.array_equal(known[twin], total):
+                raise InvariantError(
+                    f"The held values contradict each other: {margin!r} has other totals in "
+                    "another release."
+                )
+            known[twin] = total
+    ordered = [known[margin] for margin in statement.margins_on(domain)]
+    values = bound.joined(ordered, [part.equalities() for part in parts])
+    together = PublishedInvariants(domain=domain, held=statement, bound=bound, values=values)
+    _check_margins(together)
+    return together
+
+
+def _shaped(bound: HeldMargins | HeldMatrix, values: Any) -> HeldValues:
+    shapes = bound.value_shapes
+    if bound.family is None and isinstance(values, list | tuple):
+        each = [margin.shape for margin in bound.margins]
+        alone = bound.rows == sum(map(math.prod, each))
+        if alone and list(map(_size, values)) == list(map(math.prod, each)):
+            arrays = [
+                _numbers(array, shape, whole=bound.exact)
+                for array, shape in zip(values, each, strict=True)
+            ]
+            return bound.joined(arrays, [])
+    several = isinstance(values, list | tuple) and len(shapes) != 1
+    listed: list[Any] = list(values) if several else [values]
+    if len(listed) != len(shapes):
+        raise InvariantError(
+            f"Held values are needed for {len(shapes)} held margins, one array each; got "
+            f"{len(listed)}."
+        )
+    if bound.empty is not None:
+        spare = np.zeros(int(bound.empty.sum()), np.int64)
+        if _size(listed[0]) == bound.rows - spare.size:  # that empty cells are 0 need not be said
+            listed = [np.concatenate([np.reshape(listed[0], -1), spare])]
+    return tuple(
+        _numbers(array, shape, whole=bound.exact)
+        for array, shape in zip(listed, shapes, strict=True)
+    )
+
+
+def _numbers(array: Any, shape: tuple[int, ...], *, whole: bool) -> AnyArray:
+    try:
+        out = np.asarray(array)
+    except ValueError:
+        out = np.empty(0, object)
+    if out.dtype.kind not in "iuf":
+        raise InvariantError("The held values must be numbers, one array per held margin.")
+    if _long(out.shape) not in (_long(shape), (int(np.prod(shape)),)):
+        raise InvariantError(
+            f"Held values must have the shape {shape}; got {out.shape}.", shape=shape
+        )
+    if not np.all(np.isfinite(out)):
+        raise InvariantError("The held values must be finite numbers.")
+    if whole and np.any(out != np.rint(out)):
+        raise InvariantError("Held totals of counts must be whole numbers.")
+    if np.any(np.abs(out.astype(np.float64)) > MAX_HELD_TOTAL):
+        raise InvariantError("Held totals above 2**56 cannot be audited.")
+    return out.reshape(shape).astype(np.int64 if whole else np.float64)
+
+
+def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without its axes of length one."""
+    return tuple(n for n in shape if n != 1) or (1,)
+
+
+def _size(array: Any) -> int:
+    try:
+        return int(np.size(array))
+    except ValueError:
+        return -1
+
+
+def _check_margins(part: PublishedInvariants) -> None:
+    totals = part.totals()
+    negative = sum(int(np.count_nonzero(total < 0)) for _, total in totals)
+    if negative:
+        raise InvariantError(
+            f"Held totals of counts cannot be negative; got {negative} that "
+            f"{'is' if negative == 1 else 'are'}.",
+            negative=negative,
+        )
+    nested = [(margin, total) for margin, total in totals if not margin.grouped]
+    margins = tuple(margin for margin, _ in nested)
+    if part.bound.empty is None:
+        HeldMargins(domain=part.domain, margins=margins).check_agreement([t for _, t in nested])
+    if len(nested) < len(totals) and part.values is not None:
+        part.bound.check_agreement(part.values)
 
 
 @frozen(kw_only=True)

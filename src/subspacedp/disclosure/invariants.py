@@ -26,21 +26,19 @@ from subspacedp.disclosure.bounds import (
     worst_cells,
 )
 from subspacedp.disclosure.coverage import (
+    AnyHeld,
+    PublishedInvariants,
     QuestionCoverage,
     coverage,
+    joined,
     kind_of_parts,
+    published_invariants,
     question_weights,
+    stack,
     weakest,
 )
 from subspacedp.disclosure.differencing import Differencing, differencing
 from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move
-from subspacedp.disclosure.values import (
-    AnyHeld,
-    PublishedInvariants,
-    joined,
-    published_invariants,
-    stack,
-)
 from subspacedp.errors import BudgetError, InvariantError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, HeldValues, Inequalities, space_of

@@ -12,8 +12,13 @@ import numpy as np
 
 from subspacedp.arrays import ArrayLike
 from subspacedp.disclosure import QuestionCoverage
-from subspacedp.disclosure.coverage import coverage, kind_of_parts, weakest
-from subspacedp.disclosure.values import joined, published_invariants
+from subspacedp.disclosure.coverage import (
+    coverage,
+    joined,
+    kind_of_parts,
+    published_invariants,
+    weakest,
+)
 from subspacedp.errors import DomainError, InvariantError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, HeldValues

@@ -15,9 +15,8 @@ from typing import Any
 
 from subspacedp.disclosure import InvariantAudit, audit_invariants, audit_releases
 from subspacedp.disclosure.bounds import Progress, SmallTotal, small_totals
-from subspacedp.disclosure.coverage import weakest
+from subspacedp.disclosure.coverage import published_invariants, weakest
 from subspacedp.disclosure.moves import Loss, Move, move_loss, smallest_move, unseparated_sets
-from subspacedp.disclosure.values import published_invariants
 from subspacedp.errors import InvariantError, SubspaceDPError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import Held, HeldMargins, HeldValues

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from subspacedp.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from subspacedp.rounding.choice import rounding_of
-    from subspacedp.rounding.controlled import NOISE_ALONE, ControlledRounding
+    from subspacedp.rounding.controlled import NOISE_ALONE, ControlledRounding, rounding_of
     from subspacedp.rounding.crossing import CrossingRounding
     from subspacedp.rounding.lattice import MatrixRounding
     from subspacedp.rounding.margins import MarginRounding
@@ -26,8 +25,7 @@ __all__ = [
 __getattr__, __dir__ = on_first_use(
     __name__,
     {
-        "rounding.choice": ["rounding_of"],
-        "rounding.controlled": ["NOISE_ALONE", "ControlledRounding"],
+        "rounding.controlled": ["NOISE_ALONE", "ControlledRounding", "rounding_of"],
         "rounding.crossing": ["CrossingRounding"],
         "rounding.lattice": ["MatrixRounding"],
         "rounding.margins": ["MarginRounding"],

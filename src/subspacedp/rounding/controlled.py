@@ -12,7 +12,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array, WordArray
 from subspacedp.frozen import frozen
-from subspacedp.invariants import HeldValues, NullSpace
+from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues, NullSpace
 from subspacedp.queries.linear import sparse_data
 from subspacedp.tables import Margin
 
@@ -146,3 +146,27 @@ def rows_of(of_answers: Sequence[FloatArray], variances: FloatArray) -> dict[str
         "rows": sparse_data(csr_array(columns[used])),
         "variances": variances[used].tolist(),
     }
+
+
+def rounding_of(
+    held: HeldMargins | HeldMatrix, decimals: int | None, *, unit_variance: float = NOISE_ALONE
+) -> ControlledRounding | None:
+    """Controlled rounding: along merged axes for margins, by cycles where they cross, or a lattice.
+
+    None for real values. `unit_variance` bounds the variance of one randomised rounding:
+    1/6 where a residual is noise of ours alone, else 1/4.
+    """
+    if decimals is None:
+        return None
+    # What is held mostly is margins, whose rounding takes less to be loaded.
+    if held.family is not None:
+        from subspacedp.rounding.margins import MarginRounding
+
+        return MarginRounding(held.family.cell_space, decimals, unit_variance=unit_variance)
+    from subspacedp.rounding.crossing import CrossingRounding
+    from subspacedp.rounding.lattice import MatrixRounding
+
+    matrix = held.as_matrix()
+    if matrix.crossing_space is not None:
+        return CrossingRounding(matrix.crossing_space, decimals, unit_variance=unit_variance)
+    return MatrixRounding(matrix.space, decimals, unit_variance=unit_variance)

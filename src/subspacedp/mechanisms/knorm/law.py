@@ -18,7 +18,8 @@ from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.balls import ball
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.frozen import frozen
-from subspacedp.mechanisms.knorm.norm_balls import MOST_TRIALS, NormBall
+from subspacedp.mechanisms.knorm.fitting import MOST_TRIALS
+from subspacedp.mechanisms.knorm.norm_balls import NormBall
 from subspacedp.mechanisms.knorm.sampling import Words
 from subspacedp.noise.draw import draw
 from subspacedp.noise.laws import FRACTION, DiscreteLaplace
@@ -44,7 +45,7 @@ class KNormLaw:
 
     Examples
     --------
-    >>> from subspacedp.mechanisms.knorm.norm_balls import Exchanges
+    >>> from subspacedp.mechanisms.knorm.groups import Exchanges
     >>> law = KNormLaw(Exchanges(4), Fraction(1))
     >>> noise = law.draw(ReleaseKeys.from_seed(1, b"example"))
     >>> noise.shape, int(noise.sum())

@@ -21,7 +21,7 @@ from subspacedp.noise.words import Keystream
 if TYPE_CHECKING:
     from flint import arb
 
-    from subspacedp.mechanisms.knorm.norm_balls.base import NormBall
+    from subspacedp.mechanisms.knorm.norm_balls import NormBall
 
 T = TypeVar("T")
 START_BITS = 160

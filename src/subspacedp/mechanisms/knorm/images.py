@@ -19,7 +19,8 @@ from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import (
+from subspacedp.mechanisms.knorm.groups import Exchanges, random_ranks
+from subspacedp.mechanisms.knorm.norm_balls import (
     NEAR_ONE,
     NormBall,
     Row,
@@ -28,7 +29,6 @@ from subspacedp.mechanisms.knorm.norm_balls.base import (
     rows_of,
     square_of,
 )
-from subspacedp.mechanisms.knorm.norm_balls.groups import Exchanges, random_ranks
 from subspacedp.mechanisms.knorm.sampling import Proposal, Uniform, Words, exponential_total
 from subspacedp.mechanisms.knorm.tails import exponential_sum
 from subspacedp.stated import stated_fraction

@@ -19,7 +19,7 @@ from subspacedp.balls import ball
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import (
+from subspacedp.mechanisms.knorm.norm_balls import (
     NEAR_ONE,
     NormBall,
     Row,
@@ -286,7 +286,7 @@ class Polytope(NormBall):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], entries: int) -> Self:
         """The facets, the corners and the cover."""
-        from subspacedp.mechanisms.knorm.norm_balls import norm_ball_from  # which knows all kinds
+        from subspacedp.mechanisms.knorm.fitting import norm_ball_from  # which knows all kinds
 
         stated, corners = listed(data["facets"]), rows_of(data["corners"], entries)
         possible = most_facets(2 * len(corners), entries) if entries <= MOST_DIMENSIONS else 0

@@ -19,7 +19,7 @@ from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace
 from subspacedp.mechanisms.error_laws.simulated import draws_for, public_generator
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import NormBall, Row, listed
+from subspacedp.mechanisms.knorm.norm_balls import NormBall, Row, listed
 from subspacedp.mechanisms.knorm.sampling import (
     START_BITS,
     Words,

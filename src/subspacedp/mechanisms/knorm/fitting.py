@@ -15,17 +15,19 @@ from subspacedp.balls import ball, round_up
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws.sums import SumLaw
-from subspacedp.mechanisms.knorm.norm_balls.base import (
+from subspacedp.mechanisms.knorm.groups import Deviations, Exchanges
+from subspacedp.mechanisms.knorm.images import SkewCross, Swaps
+from subspacedp.mechanisms.knorm.norm_balls import (
     NEAR_ONE,
+    Box,
+    CrossPolytope,
     NormBall,
     Row,
     scaled,
     spanning,
     square_of,
 )
-from subspacedp.mechanisms.knorm.norm_balls.images import SkewCross, Swaps
-from subspacedp.mechanisms.knorm.norm_balls.polytope import Polytope
-from subspacedp.mechanisms.knorm.norm_balls.widths import Box, CrossPolytope
+from subspacedp.mechanisms.knorm.polytope import Polytope
 from subspacedp.mechanisms.knorm.sampling import Proposal, Uniform, Words, exponential_total
 from subspacedp.mechanisms.knorm.tails import Radial
 from subspacedp.stated import stated_whole
@@ -354,3 +356,23 @@ def _least_log_volume(points: ObjectArray) -> float:
     k = points.shape[1]
     r = np.abs(np.diag(qr(scaled(points).T, mode="r", pivoting=True)[0]))
     return float(np.log(2 * r).sum()) - math.lgamma(k + 1)
+
+
+NORM_BALLS: dict[str, type[NormBall]] = {
+    kind.body: kind
+    for kind in (CrossPolytope, Box, Ellipsoid, SkewCross, Swaps, Exchanges, Deviations, Polytope)
+}
+
+
+def norm_ball_from(data: Mapping[str, Any], entries: int) -> NormBall:
+    """The norm ball that `as_dict` describes, of vectors of so many entries.
+
+    >>> norm_ball_from({"body": "box", "widths": ["1", "3/2"]}, 2)
+    Box(widths=(Fraction(1, 1), Fraction(3, 2)))
+    """
+    try:
+        return NORM_BALLS[data["body"]].from_dict(data, entries)
+    except ReleaseError:
+        raise
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        raise ReleaseError("The description of a norm ball is not complete.") from None
