@@ -24,7 +24,7 @@ import subspacedp as sdp
 from bench.memory import peak_beyond
 from bench.timing import Ratio, best_times
 from subspacedp.io import AxisColumn, open_source, tabulate_margins
-from subspacedp.mechanisms.gaussian.covariance import best_covariance
+from subspacedp.mechanisms.covariance import best_covariance
 from subspacedp.mechanisms.marginals import MarginalsOptions
 
 TRACTS, COUNTIES, STATES = 78_000, 3_200, 51

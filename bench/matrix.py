@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import lsmr
 
 from bench.timing import Ratio, best_times
-from subspacedp.invariants.matrix.null_space import MatrixNullSpace
+from subspacedp.invariants.matrix_space import MatrixNullSpace
 
 CELLS, ROWS, EACH = 10**6, 10**4, 50
 LENGTH, WIDTH = 20_000, 50

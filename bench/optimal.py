@@ -17,7 +17,7 @@ import numpy as np
 from bench.timing import Ratio, best_times
 from subspacedp import AddRemoveOne, ReplaceOne
 from subspacedp.mechanisms import decompose
-from subspacedp.mechanisms.gaussian.covariance import (
+from subspacedp.mechanisms.covariance import (
     best_covariance,
     best_covariance_of_pairs,
     longest_pairs,

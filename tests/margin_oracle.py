@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from subspacedp.mechanisms.gaussian.covariance import best_covariance, best_covariance_of_pairs
+from subspacedp.mechanisms.covariance import best_covariance, best_covariance_of_pairs
 from subspacedp.queries import Margins
 from subspacedp.tables import Axis, Domain
 

@@ -15,10 +15,10 @@ from tests import dense, strategies
 import subspacedp as sdp
 from subspacedp.errors import InvariantError
 from subspacedp.invariants import MarginNullSpace
-from subspacedp.invariants.matrix.components import Rows, peel
-from subspacedp.invariants.matrix.null_space import MatrixNullSpace
+from subspacedp.invariants.components import Rows, peel
+from subspacedp.invariants.matrix_space import MatrixNullSpace
 
-SUBSPACE = "subspacedp.invariants.matrix."
+SUBSPACE = "subspacedp.invariants."
 NEAR = 1e-9  # conjugate gradients and condition numbers of small random integers, with room
 
 
@@ -595,7 +595,7 @@ def test_bad_arguments():
 
 
 def test_importing_loads_no_scipy():
-    code = "import sys, subspacedp.invariants.matrix.null_space; sys.exit('scipy' in sys.modules)"
+    code = "import sys, subspacedp.invariants.matrix_space; sys.exit('scipy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

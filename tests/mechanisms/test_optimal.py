@@ -17,9 +17,9 @@ from tests.statistical import ALPHA, mean_p
 
 import subspacedp as sdp
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
-from subspacedp.mechanisms.gaussian.covariance import best_covariance
-from subspacedp.mechanisms.gaussian.optimal import inside, with_rows
-from subspacedp.mechanisms.gaussian.optimality import moved_alike
+from subspacedp.mechanisms.covariance import best_covariance
+from subspacedp.mechanisms.optimal import inside, with_rows
+from subspacedp.mechanisms.optimality import moved_alike
 from subspacedp.mechanisms.registry import mechanism_from
 from subspacedp.queries.linear import matrix_sensitivity
 from subspacedp.release import compare, verify_folder

@@ -20,7 +20,7 @@ from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, MarginNullSpace, Mixed
-from subspacedp.invariants.matrix.components import connected
+from subspacedp.invariants.components import connected
 from subspacedp.invariants.mixed import centred_divmod
 from subspacedp.mechanisms.base import Mechanism
 from subspacedp.noise import ReleaseKeys

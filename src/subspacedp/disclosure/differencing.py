@@ -152,7 +152,7 @@ class _Atoms:
         return np.flatnonzero(alone)
 
     def _spanned(self, groups: tuple[int, ...]) -> BoolArray:
-        from subspacedp.invariants.matrix.null_space import MatrixNullSpace
+        from subspacedp.invariants.matrix_space import MatrixNullSpace
 
         rows = [row == group for row, number in zip(self.codes, groups, strict=True)
                 for group in range(number)]  # fmt: skip

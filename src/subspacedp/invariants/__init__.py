@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         zeros,
     )
     from subspacedp.invariants.margin_space import HeldOfWorkload, MarginNullSpace, WorkloadSpace
-    from subspacedp.invariants.matrix.null_space import GeneralNullSpace
+    from subspacedp.invariants.matrix_space import GeneralNullSpace
     from subspacedp.invariants.mixed import Mixed
     from subspacedp.invariants.null_space import FreeContrasts, NullSpace, null_space, space_of
 
@@ -63,7 +63,7 @@ __getattr__, __dir__ = on_first_use(
             "zeros",
         ],
         "invariants.margin_space": ["HeldOfWorkload", "MarginNullSpace", "WorkloadSpace"],
-        "invariants.matrix.null_space": ["GeneralNullSpace"],
+        "invariants.matrix_space": ["GeneralNullSpace"],
         "invariants.mixed": ["Mixed"],
         "invariants.null_space": ["FreeContrasts", "NullSpace", "null_space", "space_of"],
     },

@@ -29,7 +29,7 @@ from subspacedp.frozen import frozen
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
 from subspacedp.invariants.margin_space import distinct_columns
-from subspacedp.invariants.matrix.null_space import RESIDUAL, GeneralNullSpace, MatrixNullSpace
+from subspacedp.invariants.matrix_space import RESIDUAL, GeneralNullSpace, MatrixNullSpace
 from subspacedp.invariants.null_space import scaled_question, share
 from subspacedp.privacy import Neighbours
 from subspacedp.tables import Axis, Domain, Margin, finest_of, outer

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from subspacedp.invariants.crossing import CrossingNullSpace
-    from subspacedp.invariants.matrix.null_space import GeneralNullSpace
+    from subspacedp.invariants.matrix_space import GeneralNullSpace
 
 FEW_ROWS, FEW_ENTRIES = 200, 500_000  # of a matrix whose rank is computed exactly
 PIECE = 26  # bits of a piece of a whole number: times 27 of a coefficient they fit into 53
@@ -160,7 +160,7 @@ class HeldMatrix:
     @cached_property
     def space(self) -> GeneralNullSpace:
         """The null space, by the rows of C."""
-        from subspacedp.invariants.matrix.null_space import GeneralNullSpace
+        from subspacedp.invariants.matrix_space import GeneralNullSpace
 
         return GeneralNullSpace(self)
 

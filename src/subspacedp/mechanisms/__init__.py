@@ -18,17 +18,17 @@ from subspacedp.lazy import on_first_use
 
 if TYPE_CHECKING:
     from subspacedp.mechanisms.base import Mechanism, Options
-    from subspacedp.mechanisms.extended import Extended, ExtendedOptions
-    from subspacedp.mechanisms.gaussian.correlated import (
+    from subspacedp.mechanisms.correlated import (
         Correlated,
         CorrelatedOptions,
         Decomposition,
         decompose,
     )
-    from subspacedp.mechanisms.gaussian.optimal import Optimal, OptimalOptions
+    from subspacedp.mechanisms.extended import Extended, ExtendedOptions
     from subspacedp.mechanisms.impose import Imposed, impose
     from subspacedp.mechanisms.knorm.mechanism import KNorm, KNormOptions
     from subspacedp.mechanisms.marginals import Marginals, MarginalsOptions
+    from subspacedp.mechanisms.optimal import Optimal, OptimalOptions
     from subspacedp.mechanisms.projected import (
         Discrete,
         DiscreteOptions,
@@ -69,13 +69,13 @@ __getattr__, __dir__ = on_first_use(
     {
         "mechanisms.base": ["Mechanism", "Options"],
         "mechanisms.extended": ["Extended", "ExtendedOptions"],
-        "mechanisms.gaussian.correlated": [
+        "mechanisms.correlated": [
             "Correlated",
             "CorrelatedOptions",
             "Decomposition",
             "decompose",
         ],
-        "mechanisms.gaussian.optimal": ["Optimal", "OptimalOptions"],
+        "mechanisms.optimal": ["Optimal", "OptimalOptions"],
         "mechanisms.impose": ["Imposed", "impose"],
         "mechanisms.knorm.mechanism": ["KNorm", "KNormOptions"],
         "mechanisms.marginals": ["Marginals", "MarginalsOptions"],

@@ -42,7 +42,7 @@ from subspacedp.mechanisms.figures import (
     margin_names,
     rows_apart,
 )
-from subspacedp.mechanisms.gaussian.optimality import Optimality, optimality
+from subspacedp.mechanisms.optimality import Optimality, optimality
 from subspacedp.noise import (
     DeclaredNoise,
     DiscreteLaplace,

@@ -22,7 +22,7 @@ from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues, space_of
 from subspacedp.mechanisms.base import Mechanism, Options
 from subspacedp.mechanisms.error_laws import BasisNoise, JointNoise, MarginNoise
-from subspacedp.mechanisms.gaussian.optimality import reached_by
+from subspacedp.mechanisms.optimality import reached_by
 from subspacedp.mechanisms.strategies import LARGEST_BASIS, BasisStrategy, MarginStrategy
 from subspacedp.noise import Keystream, ReleaseKeys, RoundedGaussian, add_noise, draw_each
 from subspacedp.problem import Problem

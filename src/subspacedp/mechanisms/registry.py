@@ -34,11 +34,11 @@ HOMES = {
         "noise that already adds up to nothing along what is held",
     ),
     "correlated": (
-        "gaussian.correlated.CorrelatedOptions",
+        "correlated.CorrelatedOptions",
         "Gaussian noise shaped to what is asked, inside what is left to protect",
     ),
     "optimal": (
-        "gaussian.optimal.OptimalOptions",
+        "optimal.OptimalOptions",
         "the least Gaussian noise there is for what is asked",
     ),
     "knorm": (

@@ -34,7 +34,7 @@ from subspacedp.tables import Domain
 
 if TYPE_CHECKING:
     from subspacedp.blocks.progress import Progress
-    from subspacedp.mechanisms.gaussian.optimality import Optimality
+    from subspacedp.mechanisms.optimality import Optimality
 
 AUTO = "auto"
 ONLY = "{}: the one mechanism for margins by themselves."

@@ -21,7 +21,7 @@ from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array, WordA
 from subspacedp.errors import InvariantError, ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
-from subspacedp.invariants.matrix.null_space import GeneralNullSpace
+from subspacedp.invariants.matrix_space import GeneralNullSpace
 from subspacedp.queries.linear import sparse_data
 from subspacedp.rounding.controlled import ControlledRounding, WordSource
 

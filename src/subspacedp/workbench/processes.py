@@ -1,7 +1,9 @@
 """Processes that compute for the page.
 
 One is for designs, and drops what it is at when a newer question comes; every step that opens data
-has one of its own, which is stopped as the command line is: by a signal.
+(look, dry run, audit, release) has one of its own, which is stopped as the command line is: by a
+signal. Each is asked for, and is carried out by the functions of the command line, on the text that
+was saved and shown. What it returns is confidential but for what a release has published.
 """
 
 from __future__ import annotations
@@ -13,14 +15,19 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from subspacedp.errors import SubspaceDPError
 from subspacedp.publication.faults import in_yaml
 
+if TYPE_CHECKING:
+    from subspacedp.publication.specification import Specification
+
 # What a process says: the number of the question, what kind of answer, and the answer.
 Message = tuple[int, str, Any]
 Tell = Callable[[Message], None]
+Progress = Callable[[str], None]
 SPAWN = multiprocessing.get_context("spawn")
 PAUSE = 0.25  # seconds in which a newer change spares the parts that take longer
 PATIENCE = 3.0  # seconds in which a process that was told to drop its work must have done so
@@ -219,8 +226,6 @@ class Step:
 
 
 def _carry_out(pipe: Connection, number: int, what: str, arguments: dict[str, Any]) -> None:
-    from subspacedp.workbench.carrying_out import STEPS
-
     def stop(*_: Any) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):  # a second one would cut the tidying short
             signal.signal(each, signal.SIG_IGN)
@@ -241,3 +246,61 @@ def _carry_out(pipe: Connection, number: int, what: str, arguments: dict[str, An
         answer = ("refused", refusal(error))
     with suppress(OSError):
         pipe.send((number, *answer))
+
+
+def _look(tell: Progress, *, source: str, out: str) -> dict[str, Any]:
+    """Propose a specification from what a file looks like."""
+    from subspacedp.publication.starter import write_starter
+
+    tell("looking at the columns")
+    written = write_starter(source, Path(out))
+    return {"written": [str(path) for path in written], "out": str(written[0])}
+
+
+def _read(text: str, folder: str) -> Specification:
+    """The text that the page shows, whatever its file says by now."""
+    from subspacedp.publication.reading import load_yaml
+    from subspacedp.publication.specification import read_specification
+
+    return read_specification(load_yaml(text), folder=folder)
+
+
+def _dry_run(tell: Progress, *, text: str, folder: str) -> dict[str, Any]:
+    """All checks of a release; nothing is written and nothing spent."""
+    from subspacedp.publication.running import run
+
+    done = run(_read(text, folder), dry_run=True, progress=tell)
+    return {"releases": list(done.designs), "notes": list(done.confidential_notes)}
+
+
+def _audit(tell: Progress, *, text: str, folder: str) -> dict[str, Any]:
+    """What the held figures give away, with their values."""
+    from subspacedp.publication.auditing import audit
+
+    audits = audit(_read(text, folder), progress=tell)
+    return {"audits": {name: in_yaml(str(one)) for name, one in audits.items()}}
+
+
+def _release(tell: Progress, *, text: str, folder: str) -> dict[str, Any]:
+    """Publish, and check what was written as a reader would."""
+    from subspacedp.microdata import verify_folder
+    from subspacedp.publication.running import run
+
+    done = run(_read(text, folder), progress=tell)
+    if done.folder is None:
+        return {}
+    tell("checking what was published as a reader would")
+    checked = verify_folder(done.folder)
+    return {
+        "folder": str(done.folder),
+        "verified": checked.ok,
+        "notes": list(done.confidential_notes),
+    }
+
+
+STEPS: dict[str, Callable[..., dict[str, Any]]] = {
+    "look": _look,
+    "dry-run": _dry_run,
+    "audit": _audit,
+    "release": _release,
+}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subspacedp.errors import InvariantError
-from subspacedp.mechanisms.gaussian.covariance import (
+from subspacedp.mechanisms.covariance import (
     best_covariance,
     best_covariance_of_pairs,
     trace_bound,

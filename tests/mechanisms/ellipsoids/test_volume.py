@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subspacedp.errors import InvariantError
-from subspacedp.mechanisms.gaussian.correlated import (
+from subspacedp.mechanisms.correlated import (
     smallest_ellipsoid,
     smallest_ellipsoid_of_pairs,
 )

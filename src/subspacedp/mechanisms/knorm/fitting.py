@@ -209,7 +209,7 @@ def _best_ellipsoid(points: ObjectArray) -> Ellipsoid:
     """The one of least trace, its matrix put on a grid and s set by the largest vector."""
     from flint import fmpz_mat
 
-    from subspacedp.mechanisms.gaussian.covariance import best_covariance
+    from subspacedp.mechanisms.covariance import best_covariance
 
     root = best_covariance(scaled(points).T, tolerance=1e-2).root
     factor = np.rint(root / np.abs(root).max() * 2.0**ELLIPSOID_BITS).astype(np.int64)

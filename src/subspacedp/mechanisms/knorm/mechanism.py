@@ -40,7 +40,6 @@ from subspacedp.mechanisms.extended import (
     Extended,
     basis_from,
 )
-from subspacedp.mechanisms.gaussian.optimality import inner_columns, reached_by
 from subspacedp.mechanisms.knorm.fitting import Ellipsoid, Fit, fit, least_spread, norm_ball_from
 from subspacedp.mechanisms.knorm.groups import Deviations, Exchanges, HeldGroups
 from subspacedp.mechanisms.knorm.images import Swaps
@@ -48,6 +47,7 @@ from subspacedp.mechanisms.knorm.law import KNormLaw
 from subspacedp.mechanisms.knorm.norm_balls import CrossPolytope, NormBall, scaled
 from subspacedp.mechanisms.knorm.polytope import MOST_DIMENSIONS
 from subspacedp.mechanisms.knorm.tails import Dominated
+from subspacedp.mechanisms.optimality import inner_columns, reached_by
 from subspacedp.mechanisms.strategies import BasisStrategy
 from subspacedp.noise import DiscreteLaplace, Keystream, ReleaseKeys
 from subspacedp.privacy import Budget, Neighbours

@@ -25,7 +25,6 @@ from subspacedp.mechanisms.base import REAL_LIMIT, Mechanism, Options, check_sca
 from subspacedp.mechanisms.block_view import BlockView, OnePiece
 from subspacedp.mechanisms.error_laws.sums import Rounding, widest_normal
 from subspacedp.mechanisms.figures import Figures
-from subspacedp.mechanisms.gaussian.optimality import Optimality, moved_alike
 from subspacedp.mechanisms.marginals.cell_rounding import CellRounding, CrossingCellRounding, Cut
 from subspacedp.mechanisms.marginals.error_model import (
     AllTotals,
@@ -56,6 +55,7 @@ from subspacedp.mechanisms.marginals.strategy import (
     total_known,
 )
 from subspacedp.mechanisms.marginals.subtrees import SubtreeBlocks, cut_of
+from subspacedp.mechanisms.optimality import Optimality, moved_alike
 from subspacedp.noise import Keystream, ReleaseKeys
 from subspacedp.privacy import Budget
 from subspacedp.problem import Problem

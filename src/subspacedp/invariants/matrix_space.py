@@ -11,16 +11,16 @@ import numpy.typing as npt
 from subspacedp.arrays import AnyArray, ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 from subspacedp.frozen import frozen
+from subspacedp.invariants.components import Rows, as_csr, used_columns
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
-from subspacedp.invariants.matrix.components import Rows, as_csr, used_columns
 from subspacedp.invariants.null_space import NullSpace, echelon_basis, scaled_question, share
 from subspacedp.queries.linear import sparse_data
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from subspacedp.invariants.matrix.gram_solve import Dual, Ranks
+    from subspacedp.invariants.gram_solve import Dual, Ranks
 
 MAX_DENSE = 5000
 RESIDUAL = 1e-9
@@ -86,7 +86,7 @@ class MatrixNullSpace:
     @property
     def rank(self) -> int:
         """The dimension of R: how many independent figures are published exactly."""
-        from subspacedp.invariants.matrix.gram_solve import UNKNOWN
+        from subspacedp.invariants.gram_solve import UNKNOWN
 
         ranks = self._ranks.component
         if np.any(ranks == UNKNOWN):
@@ -194,7 +194,7 @@ class MatrixNullSpace:
         """An orthonormal basis of N as columns; only for few cells."""
         from scipy.linalg import qr
 
-        from subspacedp.invariants.matrix.gram import triangular
+        from subspacedp.invariants.gram import triangular
 
         if self.size > MAX_DENSE:
             raise InvariantError(
@@ -222,7 +222,7 @@ class MatrixNullSpace:
 
     @cached_property
     def _ranks(self) -> Ranks:
-        from subspacedp.invariants.matrix.gram_solve import ranks_of
+        from subspacedp.invariants.gram_solve import ranks_of
 
         return ranks_of(self._rows)
 
@@ -242,7 +242,7 @@ class MatrixNullSpace:
 
     @cached_property
     def _dual(self) -> Dual:
-        from subspacedp.invariants.matrix.gram_solve import Dual
+        from subspacedp.invariants.gram_solve import Dual
 
         return Dual(self._rows, self._ranks)
 

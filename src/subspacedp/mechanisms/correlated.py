@@ -27,8 +27,7 @@ from subspacedp.arrays import AnyArray, ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism, Options
-from subspacedp.mechanisms.extended import Extended
-from subspacedp.mechanisms.gaussian.covariance import (
+from subspacedp.mechanisms.covariance import (
     DENSE,
     Coordinates,
     Pairs,
@@ -40,7 +39,8 @@ from subspacedp.mechanisms.gaussian.covariance import (
     longest_pairs,
     spanning,
 )
-from subspacedp.mechanisms.gaussian.optimal import (
+from subspacedp.mechanisms.extended import Extended
+from subspacedp.mechanisms.optimal import (
     correlated_words,
     inside,
     quick_basis,

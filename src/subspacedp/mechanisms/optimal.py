@@ -20,9 +20,9 @@ from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.errors import BudgetError, InvariantError, ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.mechanisms.base import Mechanism, Options
+from subspacedp.mechanisms.covariance import best_covariance, best_covariance_of_pairs
 from subspacedp.mechanisms.extended import LARGEST_UNITS, Extended, ExtendedT, dropping
-from subspacedp.mechanisms.gaussian.covariance import best_covariance, best_covariance_of_pairs
-from subspacedp.mechanisms.gaussian.optimality import (
+from subspacedp.mechanisms.optimality import (
     DualWeights,
     Optimality,
     inner_columns,

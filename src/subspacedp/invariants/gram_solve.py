@@ -18,8 +18,8 @@ import numpy as np
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
 from subspacedp.frozen import frozen
-from subspacedp.invariants.matrix.components import Rows, connected, peel, used_columns
-from subspacedp.invariants.matrix.gram import (
+from subspacedp.invariants.components import Rows, connected, peel, used_columns
+from subspacedp.invariants.gram import (
     BAND_ENTRIES,
     CLEAR,
     ERROR,

@@ -18,7 +18,7 @@ from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import BudgetError, ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import NullSpace
-from subspacedp.mechanisms.gaussian.covariance import Coordinates, checked, trace_bound
+from subspacedp.mechanisms.covariance import Coordinates, checked, trace_bound
 from subspacedp.privacy import Neighbours
 from subspacedp.queries import Query
 

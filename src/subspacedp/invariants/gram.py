@@ -14,7 +14,7 @@ import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.frozen import frozen
-from subspacedp.invariants.matrix.components import Rows, used_columns
+from subspacedp.invariants.components import Rows, used_columns
 from subspacedp.parallel import kernel
 
 TOLERANCE = 1e-10  # of singular values of unit rows, relative to the largest

@@ -1,1 +1,0 @@
-"""The null space of any invariant matrix: components, Gram matrices, exact ranks."""

@@ -1,1 +1,0 @@
-"""Correlated Gaussian noise: the least error that any Gaussian mechanism can have."""
