@@ -10,7 +10,7 @@ from tests.statistical import ALPHA
 import subspacedp as sdp
 from subspacedp.errors import ReleaseError
 from subspacedp.mechanisms.error_laws import NoiseModel
-from subspacedp.release.published import Ratio
+from subspacedp.release.release import Ratio
 
 DOMAIN = sdp.Domain([sdp.Axis("a", ["x", "y"]), sdp.Axis("b", ["u", "v", "w"])])
 COUNTS = np.array([[5, 7, 30], [40, 9, 3]])

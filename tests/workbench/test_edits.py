@@ -9,7 +9,7 @@ from subspacedp.publication.advice import Change
 from subspacedp.publication.faults import SpecificationError
 from subspacedp.publication.reading import load_yaml
 from subspacedp.workbench.controls import CONTROLS, TableKeys, budget_of, changes_of
-from subspacedp.workbench.edits import edited, keys_of
+from subspacedp.workbench.draft import edited, keys_of
 
 BLOCKS = """\
 # a comment above

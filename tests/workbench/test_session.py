@@ -16,8 +16,7 @@ from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.privacy import PureDP
 from subspacedp.release import Release
 from subspacedp.workbench import session as sessions
-from subspacedp.workbench.draft import Draft
-from subspacedp.workbench.edits import keys_of
+from subspacedp.workbench.draft import Draft, keys_of
 from subspacedp.workbench.page import page, regions
 from subspacedp.workbench.processes import STEPS
 from subspacedp.workbench.session import Session

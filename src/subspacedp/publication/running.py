@@ -21,7 +21,6 @@ from subspacedp.frozen import frozen
 from subspacedp.ledger import Payment, Reservation, State
 from subspacedp.publication.corrections import Corrected, corrected_by, facts_of
 from subspacedp.publication.paying import PayingAccount, paying_account
-from subspacedp.publication.rehearsing import rehearse, rehearse_draw
 from subspacedp.publication.releases import (
     Confidential,
     ReleaseSpecification,
@@ -40,7 +39,13 @@ from subspacedp.publication.resources import (
 )
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.publication.unfinished import HeldPlace, Plan, hold_place, sweep
-from subspacedp.publication.writing import check_comparison, write_comparison, write_rest
+from subspacedp.publication.writing import (
+    check_comparison,
+    rehearse,
+    rehearse_draw,
+    write_comparison,
+    write_rest,
+)
 from subspacedp.release import Design, Release, read_private_key
 from subspacedp.release.drawing import draw_to
 from subspacedp.release.facts import Facts

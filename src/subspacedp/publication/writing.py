@@ -1,12 +1,20 @@
-"""The folder of a publication: values, margins, certificates, report, and words for its readers."""
+"""The folder of a publication: values, margins, certificates, report, and words for its readers.
+
+Whatever in the specification, the installation or the disk would stop a release after it has paid
+stops its rehearsal, and a dry run, which rehearses too. The stand-in is the empty table with the
+noise of a public key, stamped as not for publication; it goes where the release will be written,
+and away.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
+import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -15,10 +23,15 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray
 from subspacedp.blocks.digests import file_digest, is_tree
-from subspacedp.blocks.stores import STORES
-from subspacedp.errors import ReleaseError
+from subspacedp.blocks.passes import Survey
+from subspacedp.blocks.sources import ArraySource
+from subspacedp.blocks.stores import STORES, open_store
+from subspacedp.errors import ReleaseError, SubspaceDPError
 from subspacedp.inference.nonnegative import WHICH_TABLE
+from subspacedp.mechanisms.base import Mechanism
 from subspacedp.microdata import COUNT, UNBIASED, WEIGHT, SecondTable
+from subspacedp.noise import ReleaseKeys
+from subspacedp.noise.words import KEY_BYTES
 from subspacedp.publication.auditing import given_away
 from subspacedp.publication.corrections import title_of
 from subspacedp.publication.formats import FORMATS, ReleaseTables, published_tables
@@ -27,7 +40,7 @@ from subspacedp.publication.specification import Specification
 from subspacedp.queries.margins import COLUMN
 from subspacedp.release import Design, Release, sign_folder, write_margins
 from subspacedp.release.certificate import ERROR_MODEL
-from subspacedp.release.drawing import MAX_LABELLED
+from subspacedp.release.drawing import LABELLED, MAX_LABELLED, draw_to, look_at, store_kind
 from subspacedp.release.facts import Facts
 from subspacedp.release.files import (
     BIASED,
@@ -36,6 +49,7 @@ from subspacedp.release.files import (
     PARQUET,
     RECORDS,
     LabelColumns,
+    load,
     margin_stem,
     write_rows,
 )
@@ -49,7 +63,6 @@ from subspacedp.stated import visible
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 
 DICTIONARY = "dictionary.csv"
 SECOND_HOLDS = {
@@ -575,3 +588,96 @@ def _numbers(release: Release, data: Confidential) -> dict[str, AnyArray]:
 def _private(path: Path) -> BinaryIO:
     """A new file that its owner alone can read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+REHEARSAL = "rehearsal"
+MAX_REHEARSED_FIGURES = 2_000_000  # writing more takes as long again as the release itself
+
+
+def rehearse(
+    specification: Specification,
+    wanted: Sequence[ReleaseSpecification],
+    designs: Mapping[str, Design],
+    surveys: Mapping[str, Survey],
+    home: Path,
+    *,
+    key: Ed25519PrivateKey | None,
+    facts: Facts | None = None,
+) -> None:
+    """Write the publication of the empty table to a folder in `home`, and take it away.
+
+    Of large tables only the empty store: what fails after their draw is on disk costs time and no
+    budget.
+    """
+    folder = home / REHEARSAL
+    folder.mkdir(0o700)
+    try:
+        if sum(one.mechanism.query.size for one in designs.values()) > MAX_REHEARSED_FIGURES:
+            for one in wanted:
+                _rehearse_store(one, designs[one.name].mechanism, surveys[one.name], folder)
+            return
+        for one in wanted:
+            design = designs[one.name]
+            (folder / one.folder).mkdir(exist_ok=True)
+            nothing = ArraySource(design.mechanism.nothing())
+            surveyed = look_at(design, nothing, nothing if design.mechanism.capped else None)
+            draw_to(
+                folder / one.folder,
+                design,
+                _public_keys(design),
+                nothing,
+                surveyed=surveyed,
+                seeded=True,
+                store=one.store,
+                facts=facts,
+            )
+        stand_in = {one.name: load(folder / one.folder) for one in wanted}
+        write_rest(specification, wanted, stand_in, folder, key=key, progress=lambda _: None)
+    except (SubspaceDPError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        # Nothing here has seen the data, so that what the error says may be told.
+        raise ReleaseError(
+            "The publication cannot be written here, as its rehearsal shows "
+            f"({type(error).__name__}: {error}); nothing was paid."
+        ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rehearse_store(
+    wanted: ReleaseSpecification, mechanism: Mechanism, surveyed: Survey, folder: Path
+) -> None:
+    kind = store_kind(mechanism, wanted.store)
+    if kind != LABELLED:
+        home = folder / wanted.folder
+        home.mkdir(exist_ok=True)
+        with closing(open_store(kind, home, mechanism.query.shape, np.int64)) as store:
+            store.create(surveyed.boxes)
+
+
+def rehearse_draw(design: Design, data: Confidential) -> None:
+    """Measure and reconstruct the data with the noise of a public key, and forget the result.
+
+    What the size of the counts would stop after payment stops here. Nothing is written. Of a table
+    in several blocks, the sizes were looked at before.
+    """
+    if len(data.surveyed.boxes) > 1:
+        return
+    failed = ""
+    try:
+        answers, full = data.arrays(design.mechanism.blocks().answers_shape)
+        design.release_with(_public_keys(design), answers, full, seeded=True)
+    except (SubspaceDPError, MemoryError):
+        raise
+    except Exception as error:
+        failed = type(error).__name__
+    if failed:  # outside the handler: what the error says may quote the data
+        raise ReleaseError(
+            f"The release cannot be computed from these data ({failed}); nothing was paid."
+        )
+
+
+def _public_keys(design: Design) -> ReleaseKeys:
+    """A key that everybody knows."""
+    return ReleaseKeys(bytes(KEY_BYTES), "0" * 32, design.mechanism.context)

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from subspacedp.release.folder_checks import verify_folder
     from subspacedp.release.folders import check_new_folder, new_folder
     from subspacedp.release.imposing import impose_on
-    from subspacedp.release.published import PublishedValues, Ratio, where
-    from subspacedp.release.release import Release
+    from subspacedp.release.release import PublishedValues, Ratio, Release, where
     from subspacedp.release.signature import read_private_key, sign_folder, write_digests
     from subspacedp.release.targets import LeastBudget, Price, least_budget
     from subspacedp.release.verify import Check, Verification
@@ -68,8 +67,7 @@ __getattr__, __dir__ = on_first_use(
         "release.folder_checks": ["verify_folder"],
         "release.folders": ["check_new_folder", "new_folder"],
         "release.imposing": ["impose_on"],
-        "release.published": ["PublishedValues", "Ratio", "where"],
-        "release.release": ["Release"],
+        "release.release": ["PublishedValues", "Ratio", "Release", "where"],
         "release.signature": ["read_private_key", "sign_folder", "write_digests"],
         "release.targets": ["LeastBudget", "Price", "least_budget"],
         "release.verify": ["Check", "Verification"],

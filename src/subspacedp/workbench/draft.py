@@ -1,21 +1,25 @@
 """The text of a specification while it is worked on: its history, its file, and those it names.
 
 A copy of what is not saved yet lies beside the file, for its owner alone. How the files look that
-the text names is known, to notice others in their place.
+the text names is known, to notice others in their place. Keys are changed within the text: what is
+not changed stays as it was written.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from glob import glob
 from pathlib import Path
 from typing import Any
 
 from subspacedp.errors import ReleaseError
 from subspacedp.io.sources import is_path
-from subspacedp.publication.reading import read_text
+from subspacedp.publication.advice import Change, yaml_of
+from subspacedp.publication.faults import SpecificationError
+from subspacedp.publication.reading import load_yaml, read_text, yaml_nodes
 from subspacedp.release.folders import write_durably
 
 NEW = """\
@@ -197,3 +201,192 @@ def _files(name: str) -> Iterator[Path]:
 
 def _keys(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+WIDTH = 96
+# A key that is new stands behind those before it in this list.
+ORDER = (
+    *("title", "about", "contact", "data", "axes", "hold", "privacy", "mechanism", "publish"),
+    *("sums", "tables", "budget", "engine"),
+)
+
+
+def keys_of(text: str) -> dict[str, Any]:
+    """The keys of a specification that may still be wrong; none of an empty one."""
+    return dict(_read(text))
+
+
+@lru_cache(maxsize=8)  # a page asks for the keys of one text many times
+def _read(text: str) -> Mapping[str, Any]:
+    data = load_yaml(text).data
+    if data is not None and not isinstance(data, Mapping):
+        raise SpecificationError("The specification must be keys with values, such as `data:`.")
+    return data or {}
+
+
+def edited(text: str, changes: Iterable[Change]) -> tuple[str, bool]:
+    """The text with changes made, and whether all comments are still there.
+
+    Guarantees
+    ----------
+    1. The new text reads as the old one with exactly these keys changed. Where that cannot be had
+       by changing characters around a key, everything is written anew, without comments.
+    """
+    kept = True
+    for change in changes:
+        data = keys_of(text)
+        wanted = change.applied(data)
+        if wanted == data:
+            continue
+        try:
+            new = _Text(text).changed(change)
+            same = keys_of(new) == wanted
+        except SpecificationError:
+            same = False
+        if not same:
+            new, kept = _written(wanted), False
+            if keys_of(new) != wanted:
+                raise SpecificationError(
+                    "That has a character that YAML cannot write; leave it out."
+                )
+        text = new
+    return text, kept
+
+
+class _Text:
+    """A YAML text with its nodes: where each value begins and ends."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text if text.endswith("\n") or not text else text + "\n"
+        self.root = yaml_nodes(self.text)
+
+    def changed(self, change: Change) -> str:
+        path, value = change.key, change.value
+        node = self.root
+        if node is None:
+            return self.text + _line(path[0], _nested(path[1:], value), 0) + "\n"
+        for depth, name in enumerate(path):
+            pair = self._pair(node, name)
+            rest = path[depth + 1 :]
+            if pair is None:
+                return self._inserted(node, name, _nested(rest, value), top=depth == 0)
+            key, inner = pair
+            if not rest:
+                return self._removed(node, key) if value is None else self._put(key, inner, value)
+            if not hasattr(inner, "flow_style") or not _is_mapping(inner):
+                return self._put(key, inner, _nested(rest, value))
+            node = inner
+        return self.text
+
+    @staticmethod
+    def _pair(node: Any, name: str) -> tuple[Any, Any] | None:
+        return next(((key, value) for key, value in node.value if key.value == name), None)
+
+    def _put(self, key: Any, node: Any, value: Any) -> str:
+        """A value in the place of another; on the line of its key if nothing stands between."""
+        start, end = node.start_mark.index, _end(node)
+        after = key.end_mark.index + 1
+        between = self.text[after:start]
+        column = key.start_mark.column
+        if between.strip() == "":
+            return f"{self.text[:after]} {_flow(value, column)}{self.text[end:]}"
+        return f"{self.text[:start]}{_flow(value, column)}{self.text[end:]}"
+
+    def _inserted(self, node: Any, name: str, value: Any, *, top: bool) -> str:
+        """A new key at the end of a mapping, or of the document in the order of all keys."""
+        pairs = node.value
+        if node.flow_style or not pairs:
+            if not pairs:
+                at, end = node.start_mark.index, _end(node)
+                return f"{self.text[:at]}{_flow({name: value}, 0)}{self.text[end:]}"
+            at, column = _end(pairs[-1][1]), pairs[0][0].start_mark.column
+            entry = f"{yaml_of(name)}: {_flow(value, column)}"
+            long = len(entry) + pairs[-1][1].end_mark.column > WIDTH
+            gap = f",\n{' ' * column}" if long else ", "
+            return f"{self.text[:at]}{gap}{entry}{self.text[at:]}"
+        before = pairs[-1]
+        if top and name in ORDER:
+            earlier = [p for p in pairs if p[0].value in ORDER[: ORDER.index(name)]]
+            before = earlier[-1] if earlier else None
+        column = pairs[0][0].start_mark.column
+        entry = f"{' ' * column}{_line(name, value, column)}\n"
+        at = pairs[0][0].start_mark.index - column if before is None else self._below(before[1])
+        return self.text[:at] + entry + self.text[at:]
+
+    def _removed(self, node: Any, key: Any) -> str:
+        pairs = node.value
+        number = next(i for i, (other, _) in enumerate(pairs) if other is key)
+        if len(pairs) == 1:
+            return f"{self.text[: node.start_mark.index]}{{}}{self.text[_end(node) :]}"
+        if node.flow_style:
+            if number + 1 < len(pairs):
+                end = pairs[number + 1][0].start_mark.index
+                return self.text[: key.start_mark.index] + self.text[end:]
+            start = _end(pairs[number - 1][1])
+            return self.text[:start] + self.text[_end(pairs[number][1]) :]
+        start = key.start_mark.index - key.start_mark.column
+        return self.text[:start] + self.text[self._below(pairs[number][1]) :]
+
+    def _below(self, node: Any) -> int:
+        """Where the line after a value begins."""
+        end = _end(node)
+        if end and self.text[end - 1] == "\n":
+            return end
+        return self.text.find("\n", end) + 1 or len(self.text)
+
+
+def _is_mapping(node: Any) -> bool:
+    return bool(node.tag.endswith(":map"))
+
+
+def _end(node: Any) -> int:
+    """Where a node's own text ends: PyYAML puts the end of a block where the next token begins."""
+    if getattr(node, "flow_style", None) is False and node.value:
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return int(node.end_mark.index)
+
+
+def _nested(path: Sequence[str], value: Any) -> Any:
+    for name in reversed(path):
+        value = {name: value}
+    return value
+
+
+def _line(name: str, value: Any, column: int) -> str:
+    return f"{yaml_of(name)}: {_flow(value, column)}"
+
+
+def _flow(value: Any, column: int) -> str:
+    """A value on one line, or on several where that would be long."""
+    line = yaml_of(value)
+    if len(line) + column <= WIDTH or not isinstance(value, Mapping | list | tuple) or not value:
+        return line
+    inner = " " * (column + 2)
+    if isinstance(value, Mapping):
+        pieces = [f"{yaml_of(k)}: {_flow(v, column + 2)}" for k, v in value.items()]
+        ends = "{}"
+    else:
+        pieces, ends = [yaml_of(item) for item in value], "[]"
+    lines = [ends[0]]
+    row = inner
+    for number, piece in enumerate(pieces):
+        piece += "" if number + 1 == len(pieces) else ","
+        if row.strip() and len(row) + len(piece) + 1 > WIDTH:
+            lines.append(row.rstrip())
+            row = inner
+        row += f"{piece} "
+    return "\n".join([*lines, row.rstrip(), f"{' ' * column}{ends[1]}"])
+
+
+def _written(data: Mapping[str, Any]) -> str:
+    """All keys in block style where they hold sections, one line for each entry."""
+    lines = []
+    for name, value in data.items():
+        nested = isinstance(value, Mapping) and any(isinstance(v, Mapping) for v in value.values())
+        if nested:
+            lines.append(f"{yaml_of(name)}:")
+            lines += [f"  {_line(key, inner, 2)}" for key, inner in value.items()]
+        else:
+            lines.append(_line(name, value, 0))
+    return "\n".join(lines) + "\n"

@@ -17,8 +17,7 @@ from subspacedp.publication.advice import Change
 from subspacedp.publication.reading import read_text
 from subspacedp.workbench.computing import Asked
 from subspacedp.workbench.controls import TableKeys, changes_of
-from subspacedp.workbench.draft import Draft, Look, look_of_data, look_of_lists
-from subspacedp.workbench.edits import edited, keys_of
+from subspacedp.workbench.draft import Draft, Look, edited, keys_of, look_of_data, look_of_lists
 from subspacedp.workbench.processes import Designer, Message, Step, refusal
 
 REGIONS = ("top", "design", "faults", "see", "more", "invented", "side", "carry")
