@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from functools import wraps
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
-__all__ = ["frozen"]
+__all__ = ["frozen", "remembered"]
 
 
 @overload
@@ -51,6 +53,20 @@ def frozen(
         return cls
 
     return made if cls is None else made(cls)
+
+
+def remembered(method: Method) -> Method:
+    """A method whose answers its object keeps, by the arguments, which are given in order."""
+    name = f"_answers_of_{method.__name__}"
+
+    @wraps(method)
+    def asked(self: Any, *given: Any) -> Any:
+        known = self.__dict__.setdefault(name, {})
+        if given not in known:
+            known[given] = method(self, *given)
+        return known[given]
+
+    return asked  # type: ignore[return-value]
 
 
 def _init(cls: type) -> Callable[..., None]:

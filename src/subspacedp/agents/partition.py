@@ -11,7 +11,7 @@ import numpy as np
 
 from subspacedp.arrays import Int64Array
 from subspacedp.errors import DomainError
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.tables import Domain, Label, Level
 
 
@@ -211,18 +211,13 @@ class Partition:
 
     def cells(self, name: str) -> Int64Array:
         """The numbers of a part's cells in row-major order, increasing."""
-        known = self.known(name)
-        if known not in self._cells:
-            self._cells[known] = (
-                self.rules[known].cells(known, self.domain)
-                if self._level is None
-                else self._with_labels(known)
-            )
-        return self._cells[known]
+        return self._cells(self.known(name))
 
-    @cached_property
-    def _cells(self) -> dict[str, Int64Array]:
-        return {}
+    @remembered
+    def _cells(self, known: str) -> Int64Array:
+        if self._level is None:
+            return self.rules[known].cells(known, self.domain)
+        return self._with_labels(known)
 
     @cached_property
     def _level(self) -> Level | None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -211,16 +212,12 @@ class UniformNoise(CombinedNoise):
     """The same where noise is alike in all directions: one projection serves all releases."""
 
     pooling: Projection
+    uniform: ClassVar[bool] = True  # as in every release
 
     @property
     def null_space(self) -> NullSpace:
         """N."""
         return self.pooling.space
-
-    @property
-    def uniform(self) -> bool:
-        """As in every release."""
-        return True
 
     @property
     def shared(self) -> list[tuple[float, JointNoise]]:

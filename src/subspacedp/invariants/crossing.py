@@ -25,7 +25,7 @@ import numpy as np
 
 from subspacedp.arrays import ArrayLike, FloatArray, Int64Array
 from subspacedp.errors import InvariantError
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.invariants.held import HeldValues
 from subspacedp.invariants.linear import HeldMatrix
 from subspacedp.invariants.margin_space import distinct_columns
@@ -487,9 +487,6 @@ class CrossingKinds:
     space: CrossingNullSpace
     margin: Margin
     _last: dict[int, _Along] = field(default_factory=dict, init=False)
-    _known_rings: dict[tuple[int, int], tuple[FloatArray, FloatArray]] = field(
-        default_factory=dict, init=False
-    )
 
     @cached_property
     def _steps(self) -> tuple[tuple[int, ...], ...]:
@@ -545,19 +542,18 @@ class CrossingKinds:
         often = np.multiply.outer(labels, _flat([count for _, count in rings]))
         return out.reshape(-1), often.reshape(-1)
 
+    @remembered
     def _rings(self, a: int, group: int) -> tuple[FloatArray, FloatArray]:
         """Along another axis, the distinct columns of 1_f and of its means by held steps."""
-        if (a, group) not in self._known_rings:
-            axis = self.space.crossings.domain.axes[a]
-            mine = axis.step(self.margin.steps[a]).codes == group
-            rows = [mine.astype(np.float64)]
-            for step in self._steps[a]:
-                held = axis.step(step)
-                shared = np.bincount(held.codes[mine], minlength=held.groups)
-                rows.append((shared / np.maximum(held.sizes, 1))[held.codes])
-            columns, count = np.unique(np.stack(rows), axis=1, return_counts=True)
-            self._known_rings[a, group] = columns, count.astype(np.float64)
-        return self._known_rings[a, group]
+        axis = self.space.crossings.domain.axes[a]
+        mine = axis.step(self.margin.steps[a]).codes == group
+        rows = [mine.astype(np.float64)]
+        for step in self._steps[a]:
+            held = axis.step(step)
+            shared = np.bincount(held.codes[mine], minlength=held.groups)
+            rows.append((shared / np.maximum(held.sizes, 1))[held.codes])
+        columns, count = np.unique(np.stack(rows), axis=1, return_counts=True)
+        return columns, count.astype(np.float64)
 
     def _along(self, number: int) -> _Along:
         """Along the crossing axis: labels that stand for all, how many they are, 1_g and Π_S 1_g.

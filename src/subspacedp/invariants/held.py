@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -136,6 +136,10 @@ class HeldMargins:
     domain: Domain
     margins: tuple[Margin, ...]
     counts: bool = True  # whether the answers are counts of records
+    exact: ClassVar[bool] = True  # held values are integers
+    equality_labels: ClassVar[
+        tuple[str, ...]
+    ] = ()  # the names of linear equalities: there are none
 
     def _check_nested(self) -> None:
         """Refuse groupings, whose means do not commute with those of other groups."""
@@ -272,11 +276,6 @@ class HeldMargins:
         """The totals of a margin, from the tables of `split`."""
         return np.asarray(margin.sum(tables[0]), np.int64)
 
-    @property
-    def exact(self) -> bool:
-        """Held values are integers."""
-        return True
-
     def totals(self, values: HeldValues) -> list[tuple[Margin, AnyArray]]:
         """The held margins with their totals, out of the held values."""
         return list(zip(self.margins, values, strict=True))
@@ -285,11 +284,6 @@ class HeldMargins:
         """The values of linear equalities, out of the held values: there are none."""
         del values
         return np.zeros(0, np.int64)
-
-    @property
-    def equality_labels(self) -> tuple[str, ...]:
-        """The names of linear equalities: there are none."""
-        return ()
 
     def joined(self, totals: Sequence[AnyArray], equalities: Sequence[AnyArray]) -> HeldValues:
         """Held values from the totals of the margins and the values of the equalities."""

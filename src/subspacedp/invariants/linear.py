@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -156,6 +156,10 @@ class HeldMatrix:
     parts: tuple[dict[str, Any], ...]  # as asked for, as plain data
     words: str
     empty: BoolArray | None
+    family: ClassVar[HeldMargins | None] = (
+        None  # the margins that are all that is held: a matrix is not read as margins
+    )
+    essential: ClassVar[tuple[Margin, ...]] = ()  # no margin determines what is held
 
     @cached_property
     def space(self) -> GeneralNullSpace:
@@ -163,11 +167,6 @@ class HeldMatrix:
         from subspacedp.invariants.matrix_space import GeneralNullSpace
 
         return GeneralNullSpace(self)
-
-    @property
-    def family(self) -> HeldMargins | None:
-        """The margins that are all that is held: a matrix is not read as margins."""
-        return None
 
     @property
     def crossing_space(self) -> CrossingNullSpace | None:
@@ -228,11 +227,6 @@ class HeldMatrix:
         """
         product = exact_product if self.exact else real_product
         return (product(self.matrix, answers.reshape(-1)),)
-
-    @property
-    def essential(self) -> tuple[Margin, ...]:
-        """No margin determines what is held."""
-        return ()
 
     @property
     def apart(self) -> tuple[Margin | None] | None:

@@ -56,6 +56,7 @@ class Extended(Mechanism):
     fitted_at_once: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("extended.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis",)
+    exact_rationals: ClassVar[bool] = False  # values are computed in float64
 
     @cached_property
     def on_margins(self) -> MarginStrategy:
@@ -110,11 +111,6 @@ class Extended(Mechanism):
         if self.basis is not None:
             return bool(self.law.float_quantile)
         return RoundedGaussian(self.law.scale * int(self.on_margins.distinct[-1])).float_quantile
-
-    @property
-    def exact_rationals(self) -> bool:
-        """Values are computed in float64."""
-        return False
 
     @property
     def rounds_products(self) -> bool:

@@ -144,6 +144,9 @@ class Imposed(Mechanism):
     only_stated: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("impose.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("declared",)
+    measured: ClassVar[str] = (
+        "the answers, by the other mechanism, before the invariants were imposed"
+    )
 
     @property
     def declared(self) -> DeclaredNoise:
@@ -161,11 +164,6 @@ class Imposed(Mechanism):
     def noise(self) -> JointNoise:
         """The joint law of release minus truth, as declared."""
         return NoiseModel.on(self.held, self.declared, float(self.unit))
-
-    @property
-    def measured(self) -> str:
-        """What gets noise, in words."""
-        return "the answers, by the other mechanism, before the invariants were imposed"
 
     def fitted(self) -> dict[str, Any]:
         """The declaration."""

@@ -520,6 +520,9 @@ class SumsRelease(ReleaseSpecification):
     sum: str
 
     counts: ClassVar[bool] = False
+    decimals: ClassVar[int | None] = None  # sums are real values
+    non_negative: ClassVar[bool] = False  # sums may be negative
+    records: ClassVar[bool] = False  # records are made of counts
 
     @property
     def what(self) -> str:
@@ -535,21 +538,6 @@ class SumsRelease(ReleaseSpecification):
     def held(self) -> Held:
         """Nothing: held margins are those of the counts."""
         return Held()
-
-    @property
-    def decimals(self) -> int | None:
-        """Sums are real values."""
-        return None
-
-    @property
-    def non_negative(self) -> bool:
-        """Sums may be negative."""
-        return False
-
-    @property
-    def records(self) -> bool:
-        """Records are made of counts."""
-        return False
 
     def inequalities(self, domain: Domain) -> Inequalities | None:
         """None: inequalities are for counts."""

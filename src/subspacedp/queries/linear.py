@@ -214,14 +214,11 @@ class Cells(TableQuery):
     domain: Domain
 
     kind: ClassVar[str] = "cells"
+    counts_records: ClassVar[bool] = True  # whether every answer is a number of records
+    is_histogram: ClassVar[bool] = True  # the histogram itself
 
     def __post_init__(self) -> None:
         self.domain.check_table()
-
-    @property
-    def counts_records(self) -> bool:
-        """Whether every answer is a number of records."""
-        return True
 
     @property
     def margins_asked(self) -> Sequence[Margin]:
@@ -231,11 +228,6 @@ class Cells(TableQuery):
     def same_as(self, other: Query) -> bool:
         """Whether another query asks for the cells of the same axes, labels and levels."""
         return type(self) is type(other) and self.domain.matches(other.axes)
-
-    @property
-    def is_histogram(self) -> bool:
-        """The histogram itself."""
-        return True
 
     def sensitivity(self, neighbours: Neighbours) -> Sensitivity:
         """The neighbour relation's own."""

@@ -69,6 +69,7 @@ class Margins(TableQuery):
     targets: Sequence[float | None] | None = None
 
     kind: ClassVar[str] = "margins"
+    counts_records: ClassVar[bool] = True  # whether every answer is a number of records
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
@@ -101,11 +102,6 @@ class Margins(TableQuery):
             raise DomainError("A workload has `weights` or `targets`, not both.")
         object.__setattr__(self, "weights", _weights(self.weights, len(margins)))
         object.__setattr__(self, "targets", _targets(self.targets, margins))
-
-    @property
-    def counts_records(self) -> bool:
-        """Whether every answer is a number of records."""
-        return True
 
     @property
     def margins_asked(self) -> Sequence[Margin]:

@@ -28,7 +28,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array, WordArray
 from subspacedp.errors import InvariantError, ReleaseError
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.invariants.crossing import CrossingNullSpace, Crossings
 from subspacedp.invariants.held import HeldValues
 from subspacedp.rounding.controlled import ControlledRounding, WordSource
@@ -510,20 +510,17 @@ class CrossingRounding(ControlledRounding):
         """The bases of all positions, each once."""
         return tuple({id(part.basis): part.basis for part in self.fixed}.values())
 
-    @cached_property
-    def _known_entered(self) -> dict[tuple[int, ...], FloatArray]:
-        return {}
-
     def _entered(self, margin: Margin) -> FloatArray | None:
         """For groups beside the crossing axis, at how many positions of a basis roundings enter.
 
         A group's indicator has differences of 0, 1 and −1 alone, being a product of one on every
         merged axis. None for very many groups and positions.
         """
+        return self._entered_by(tuple(margin.steps[a] for a in self._others) or (0,))
+
+    @remembered
+    def _entered_by(self, steps: tuple[int, ...]) -> FloatArray | None:
         domain = self._flat[0]
-        steps = tuple(margin.steps[a] for a in self._others) or (0,)
-        if steps in self._known_entered:
-            return self._known_entered[steps]
         flat = Margin(tuple(domain.axes), steps)
         groups = int(np.prod(flat.shape))
         if groups * domain.size > MOST_PAIRS:
@@ -540,7 +537,6 @@ class CrossingRounding(ControlledRounding):
             changes = np.abs(w.reshape(-1))
             for part in self.fixed:
                 out[g, place[id(part.basis)]] += float(changes[part.positions].sum())
-        self._known_entered[steps] = out
         return out
 
     def _by_group(self, margin: Margin, values: AnyArray) -> AnyArray:

@@ -18,12 +18,12 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from subspacedp.arrays import AnyArray, FloatArray, Int64Array
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.invariants import HeldMargins
 from subspacedp.rounding.controlled import WordSource
 from subspacedp.rounding.margins import MarginRounding, differences, round_entries
@@ -71,11 +71,7 @@ class LevelRounding(MarginRounding):
 
     published: tuple[Margin, ...]
     importance: tuple[float, ...]
-
-    @property
-    def needed(self) -> bool:
-        """An estimate from several levels is never on the grid by itself."""
-        return True
+    needed: ClassVar[bool] = True  # an estimate from several levels is never on the grid by itself
 
     @cached_property
     def axes(self) -> tuple[MergedAxis, ...]:
@@ -248,21 +244,13 @@ class Cumulation:
     def _held_chain(self, members: Steps) -> Chain:
         return chain_of(members, self.held.essential) or ()
 
+    @remembered
     def _ordered(self, members: Steps) -> Chain:
         """The chain of the held levels, extended as long as no more roundings are needed.
 
         By published margins and single levels, the one that saves most first, with every other
         axis on its own.
         """
-        if members not in self._known_chains:
-            self._known_chains[members] = self._extended(members)
-        return self._known_chains[members]
-
-    @cached_property
-    def _known_chains(self) -> dict[Steps, Chain]:
-        return {}
-
-    def _extended(self, members: Steps) -> Chain:
         axes = self.held.domain.axes
         chain = self._held_chain(members)
         others: dict[Steps, Chain] = {
@@ -307,27 +295,22 @@ class Cumulation:
 
     # ------------------------------------------------------------------------ borders
 
+    @remembered
     def _borders(self, members: Steps, chain: Chain) -> FloatArray:
         """How often groups begin or end: all in all, and where runs of a held margin or meet end.
 
         (1 + terms of the expansion, published), summed over the groups of a margin on these axes:
         `axis_borders` without a list of groups.
         """
-        key = (members, chain)
-        if key not in self._known_borders:
-            levels = (chain.index(tuple(k.steps[b] for b in members)) for k in self.held.expansion)
-            self._known_borders[key] = self._by_level(members, chain)[[-1, *levels]]
-        return self._known_borders[key]
-
-    @cached_property
-    def _known_borders(self) -> dict[tuple[Steps, Chain], FloatArray]:
-        return {}
+        levels = (chain.index(tuple(k.steps[b] for b in members)) for k in self.held.expansion)
+        return np.asarray(self._by_level(members, chain)[[-1, *levels]])
 
     def _by_level(self, members: Steps, chain: Chain) -> FloatArray:
         """Borders where a loop over runs of a level, or of a coarser one, steps; labels last."""
         axes = self.held.domain.axes
         levels = (tuple(axes[b].depth - 1 for b in members), *chain, (0,) * len(members))
-        loops = [self._loops(b, [loop[i] for loop in levels]) for i, b in enumerate(members)]
+        used = (tuple(dict.fromkeys(loop[i] for loop in levels)) for i in range(len(members)))
+        loops = [self._loops(b, steps) for b, steps in zip(members, used, strict=True)]
         by_level = np.zeros((len(chain) + 1, len(self.published)))
         for level, (around, here) in enumerate(pairwise(levels)):
             for i in range(len(members)):
@@ -344,16 +327,10 @@ class Cumulation:
                     by_level[level] += 2.0 * (pairs - alike)
         return np.cumsum(by_level, axis=0) + 1.0  # behind the last position there is a border too
 
-    def _loops(self, axis: int, steps: Sequence[int]) -> _Loops:
-        key = (axis, tuple(dict.fromkeys(steps)))
-        if key not in self._known_loops:
-            at = np.array([margin.steps[axis] for margin in self.published])
-            self._known_loops[key] = _Loops(self.held.domain.axes[axis], key[1], at)
-        return self._known_loops[key]
-
-    @cached_property
-    def _known_loops(self) -> dict[tuple[int, Steps], _Loops]:
-        return {}
+    @remembered
+    def _loops(self, axis: int, steps: Steps) -> _Loops:
+        at = np.array([margin.steps[axis] for margin in self.published])
+        return _Loops(self.held.domain.axes[axis], steps, at)
 
 
 @frozen(eq=False, repr=False)
@@ -386,18 +363,13 @@ class _Loops:
             for step, (starts, first, last) in self._runs.items()
         }
 
+    @remembered
     def steps(self, around: int, here: int) -> tuple[int, FloatArray]:
         """Steps from run to run inside a coarser one, and how many stay in one group."""
-        if (around, here) not in self._steps:
-            starts, first, last = self._runs[here]
-            inside = ~np.isin(starts[1:], self._runs[around][0])
-            alike = self._alike(last[:, :-1][:, inside], first[:, 1:][:, inside])
-            self._steps[around, here] = (int(inside.sum()), alike)
-        return self._steps[around, here]
-
-    @cached_property
-    def _steps(self) -> dict[tuple[int, int], tuple[int, FloatArray]]:
-        return {}
+        starts, first, last = self._runs[here]
+        inside = ~np.isin(starts[1:], self._runs[around][0])
+        alike = self._alike(last[:, :-1][:, inside], first[:, 1:][:, inside])
+        return int(inside.sum()), alike
 
     def _alike(self, last: Any, first: Any) -> FloatArray:
         alike = np.sum(last == first, axis=1).astype(np.float64)

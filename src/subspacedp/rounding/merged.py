@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from subspacedp.arrays import BoolArray, Int64Array
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.tables import Domain, Margin, outer
 from subspacedp.tables.domain import Box
 
@@ -75,16 +75,10 @@ class MergedAxis:
 
     def run(self, margin: Margin) -> Run:
         """The runs of a margin's level on this axis."""
-        steps = tuple(margin.steps[b] for b in self.members)
-        if steps not in self._runs:
-            self._runs[steps] = self._make_run(steps)
-        return self._runs[steps]
+        return self._run(tuple(margin.steps[b] for b in self.members))
 
-    @cached_property
-    def _runs(self) -> dict[tuple[int, ...], Run]:
-        return {}
-
-    def _make_run(self, steps: tuple[int, ...]) -> Run:
+    @remembered
+    def _run(self, steps: tuple[int, ...]) -> Run:
         codes = self._codes(steps)[self.order]
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
         sizes = np.diff(starts, append=len(codes))

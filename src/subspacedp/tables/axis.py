@@ -17,7 +17,7 @@ import numpy as np
 
 from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 
 Label = str | int
 
@@ -337,18 +337,15 @@ class Axis:
             return True
         if max(fine, coarse) < self.depth:
             return fine < coarse or self._steps[fine].nonempty == self._steps[coarse].nonempty
-        known = self._determined
-        if (fine, coarse) not in known:
-            one, other = self._steps[fine], self._steps[coarse]
-            up = np.full(one.groups + 1, other.groups)
-            up[one.codes] = other.codes
-            up[one.groups] = other.groups  # what is in no group tells of no total
-            known[fine, coarse] = bool(np.array_equal(up[one.codes], other.codes))
-        return known[fine, coarse]
+        return self._determines_crossing(fine, coarse)
 
-    @cached_property
-    def _determined(self) -> dict[tuple[int, int], bool]:
-        return {}
+    @remembered
+    def _determines_crossing(self, fine: int, coarse: int) -> bool:
+        one, other = self._steps[fine], self._steps[coarse]
+        up = np.full(one.groups + 1, other.groups)
+        up[one.codes] = other.codes
+        up[one.groups] = other.groups  # what is in no group tells of no total
+        return bool(np.array_equal(up[one.codes], other.codes))
 
     def matches(self, other: Axis) -> bool:
         """Whether the other axis has the same name, labels and levels."""

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -368,6 +368,9 @@ class NoiseModel(JointNoise):
     unit: float  # of the noise, in units of the published values
     space: NullSpace
     rounding: ControlledRounding | None = None
+    nothing: ClassVar[float] = (
+        1e-26  # group means leave 1e-15 of the weights, and so does a solver that is asked twice
+    )
 
     @classmethod
     def on(
@@ -402,11 +405,6 @@ class NoiseModel(JointNoise):
     def each(self) -> float:
         """Var(e₁), in units of the published values squared."""
         return self.law.variance * self.unit**2
-
-    @property
-    def nothing(self) -> float:
-        """Group means leave 1e-15 of the weights, and so does a solver that is asked twice."""
-        return 1e-26
 
     @property
     def known(self) -> bool:

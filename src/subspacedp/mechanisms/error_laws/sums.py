@@ -31,7 +31,7 @@ import numpy as np
 
 from subspacedp.arrays import ArrayLike, FloatArray
 from subspacedp.errors import ReleaseError
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.noise.laws import KnownLaw, RoundedGaussian
 from subspacedp.special import binomial_at_least, normal_quantile, smooth_length
 
@@ -273,9 +273,7 @@ class WeightedSum:
     rounding: Rounding | None = None
     step: float | None = None
     _tails: dict[tuple[float, Rounding | None], _Tail] = field(default_factory=dict, init=False)
-    _grids: dict[tuple[float, ...], _Grid] = field(default_factory=dict, init=False)
     _moments: dict[float, tuple[FloatArray, FloatArray]] = field(default_factory=dict, init=False)
-    _coarse: dict[float, tuple[WeightedSum, float]] = field(default_factory=dict, init=False)
 
     @cached_property
     def _noise(self) -> WeightedSum:
@@ -391,30 +389,27 @@ class WeightedSum:
 
     # ------------------------------------------------------------------ the two ways to the law
 
+    @remembered
     def _on_lattice(self, g: float, reach: float, alpha: float) -> _Grid:
         """The exact law on multiples of g, up to what lies beyond `reach`."""
-        if (g, reach, alpha) not in self._grids:
-            n = smooth_length(2 * math.ceil(reach / g) + 2)
-            mass = np.fft.irfft(self._characteristic(np.arange(n // 2 + 1.0), lattice=(g, n)), n)
-            upper = np.maximum(mass[: n // 2 + 1], 0.0)
-            above = np.cumsum(upper[::-1])[::-1] + alpha * NEGLECTED + FLOAT_ERROR
-            points = np.arange(upper.size) * np.float64(g)
-            both = np.concatenate([upper[:0:-1], upper])
-            self._grids[g, reach, alpha] = _Grid(_Tail(points, above, step=g), both, g, shift=0)
-        return self._grids[g, reach, alpha]
+        n = smooth_length(2 * math.ceil(reach / g) + 2)
+        mass = np.fft.irfft(self._characteristic(np.arange(n // 2 + 1.0), lattice=(g, n)), n)
+        upper = np.maximum(mass[: n // 2 + 1], 0.0)
+        above = np.cumsum(upper[::-1])[::-1] + alpha * NEGLECTED + FLOAT_ERROR
+        points = np.arange(upper.size) * np.float64(g)
+        both = np.concatenate([upper[:0:-1], upper])
+        return _Grid(_Tail(points, above, step=g), both, g, shift=0)
 
     def _coarser(self, alpha: float) -> tuple[WeightedSum, float]:
         """The sum with coarser weights, and how far that may be off."""
-        noise = self._noise
-        if alpha not in noise._coarse:
-            noise._coarse[alpha] = noise._with_fewer_weights(alpha)
-        coarse, off = noise._coarse[alpha]
-        if coarse is noise:
+        coarse, off = self._noise._with_fewer_weights(alpha)
+        if coarse is self._noise:
             return self, off
         if self.rounding is not None:
             coarse = WeightedSum(parts=coarse.parts, rounding=self.rounding, step=self.step)
         return coarse, off
 
+    @remembered
     def _with_fewer_weights(self, alpha: float) -> tuple[WeightedSum, float]:
         """The sum with weights rounded to multiples of a step, and how far that may be off.
 
@@ -441,10 +436,9 @@ class WeightedSum:
             parts.append(Part(p.law, whole[kept] * step, counts[kept]))
         return WeightedSum(parts=tuple(parts)), off
 
+    @remembered
     def _smeared(self, reach: float, alpha: float) -> _Grid:
         """The law of S + V on a grid; its tail at q bounds that of S at q + δ."""
-        if (reach, alpha) in self._grids:
-            return self._grids[reach, alpha]
         delta = SMEAR * math.sqrt(self.variance)
         period = 2 * (reach + delta)
         terms, rest = self._series(period, delta, alpha)
@@ -457,9 +451,7 @@ class WeightedSum:
         above = np.clip(above, 0.0, 0.5) + alpha * NEGLECTED + FLOAT_ERROR + rest
         mass = np.maximum(np.diff(above, append=0.0) * -1.0, 0.0)
         both = np.concatenate([mass[::-1], mass])  # mass between grid points j and j + 1
-        grid = _Grid(_Tail(x + delta, above), both, period / n, shift=1)
-        self._grids[reach, alpha] = grid
-        return grid
+        return _Grid(_Tail(x + delta, above), both, period / n, shift=1)
 
     def _series(self, period: float, delta: float, alpha: float) -> tuple[FloatArray, float]:
         """Coefficients of P(|S + V| ≤ x), and a bound on the sum of those left out.

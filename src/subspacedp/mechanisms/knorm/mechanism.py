@@ -74,6 +74,7 @@ class KNormNoise(JointNoise):
     unit: float
     back: FloatArray  # (answers, entries of z)
     shape: tuple[int, ...]
+    excess: ClassVar[float] = 3.0  # the noise is log-concave, so that no direction has more than 3
 
     @property
     def known(self) -> bool:
@@ -102,11 +103,6 @@ class KNormNoise(JointNoise):
     def nothing(self) -> float:
         """Relative to weights in units of the answers, which noise multiplies."""
         return 1e-20 * max(self.law.variance * self.unit**2, 1e-300)
-
-    @property
-    def excess(self) -> float:
-        """The noise is log-concave, so that no direction has more than 3."""
-        return 3.0
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
@@ -145,11 +141,8 @@ class GroupedNoise(JointNoise):
 
     law: KNormLaw
     groups: HeldGroups
-
-    @property
-    def known(self) -> bool:
-        """There are no independent parts."""
-        return False
+    known: ClassVar[bool] = False  # there are no independent parts
+    excess: ClassVar[float] = 3.0  # the noise is log-concave, so that no direction has more than 3
 
     @cached_property
     def _deviations(self) -> FloatArray:
@@ -166,11 +159,6 @@ class GroupedNoise(JointNoise):
     def nothing(self) -> float:
         """Relative to weights in units of the answers, which noise multiplies."""
         return 1e-26 * max(float(self._deviations.max()) ** 2, 1e-300)
-
-    @property
-    def excess(self) -> float:
-        """The noise is log-concave, so that no direction has more than 3."""
-        return 3.0
 
     def cell_variance(self) -> FloatArray:
         """The variance of every answer, in their shape."""
@@ -262,6 +250,10 @@ class KNorm(Extended):
     offers_decimals: ClassVar[bool] = True
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")
+    uses_quantile: ClassVar[bool] = False  # no draw rests on a float quantile
+    rounding: ClassVar[ControlledRounding | None] = (
+        None  # none: whole counts stay whole, and everything else is published as real values
+    )
 
     @property
     def choice(self) -> Fit:
@@ -279,11 +271,6 @@ class KNorm(Extended):
     def law(self) -> KNormLaw:
         """The law of the noise on the vector that is measured, in units of `unit`."""
         return KNormLaw(self.choice.norm_ball, self.rate)
-
-    @cached_property
-    def rounding(self) -> ControlledRounding | None:
-        """None: whole counts stay whole, and everything else is published as real values."""
-        return None
 
     @property
     def can_round(self) -> bool:
@@ -346,11 +333,6 @@ class KNorm(Extended):
         if not self.law.closed:
             words += "; its constant is that of continuous noise"
         return recovered and self.law.closed, words
-
-    @property
-    def uses_quantile(self) -> bool:
-        """No draw rests on a float quantile."""
-        return False
 
     @property
     def measured(self) -> str:

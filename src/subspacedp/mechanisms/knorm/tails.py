@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -276,17 +276,13 @@ class ExponentialSum(WeightedSum):
     shares: FloatArray  # p, (cones)
     slopes: FloatArray  # y, (cones, corners)
     apart: FloatArray  # a
+    lattice: ClassVar[float | None] = None  # none: no lattice carries it
 
     @cached_property
     def variance(self) -> float:
         """Σ_s p_s (Σ y² + (Σ y)²) + 2 Σ a²."""
         squares = np.square(self.slopes).sum(axis=1) + np.square(self.slopes.sum(axis=1))
         return float(self.shares @ squares) + 2 * float(np.square(self.apart).sum())
-
-    @property
-    def lattice(self) -> float | None:
-        """None: no lattice carries it."""
-        return None
 
     @cached_property
     def _alone(self) -> BoolArray:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.mechanisms.error_laws.joint import JointNoise, Pooling, stated_law
 from subspacedp.mechanisms.error_laws.kinds import Kinds
 from subspacedp.mechanisms.error_laws.sums import (
@@ -128,19 +128,12 @@ class MarginalsNoise(JointNoise):
         left = variance - self.empty.variance_taken_off(margin)
         return np.where(left > NO_VARIANCE * variance, left, 0.0)
 
+    @remembered
     def alike(self, margin: Margin) -> AlikeTotals:
-        """Which totals of a margin have one law; worked out once."""
-        known = self._alike_totals
-        if margin.steps not in known:
-            known[margin.steps] = self._sorted_into_kinds(margin)
-        return known[margin.steps]
+        """Which totals of a margin have one law.
 
-    @cached_property
-    def _alike_totals(self) -> dict[tuple[int, ...], AlikeTotals]:
-        return {}
-
-    def _sorted_into_kinds(self, margin: Margin) -> AlikeTotals:
-        """Nodes of one orbit, groups with equally many siblings, equally many roundings."""
+        Nodes of one orbit, groups with equally many siblings, equally many roundings.
+        """
         inter = self.interactions
         where = inter.locate(margin)
         groups, noise = self._by_class(where)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import DomainError, ReleaseError
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.mechanisms.marginals.tree import Nodes, Overlap, Places, Tree
 from subspacedp.tables import Axis, Domain, Margin, along
 from subspacedp.tables.margin import sum_groups
@@ -106,17 +106,9 @@ class AxisSteps:
         """Whether at every step all parents have equally many groups."""
         return all(len(set(k[k > 0].tolist())) == 1 for k in self._siblings.values())
 
+    @remembered
     def path(self, fine: int, coarse: int) -> FloatArray:
         """The share of every fine group when a coarse total is split equally, step by step."""
-        if (fine, coarse) not in self._paths:
-            self._paths[fine, coarse] = self._path(fine, coarse)
-        return self._paths[fine, coarse]
-
-    @cached_property
-    def _paths(self) -> dict[tuple[int, int], FloatArray]:
-        return {}
-
-    def _path(self, fine: int, coarse: int) -> FloatArray:
         out = (self.axis.step(fine).sizes > 0).astype(np.float64)
         step = fine
         while step != coarse:

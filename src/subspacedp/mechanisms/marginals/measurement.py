@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.mechanisms.error_laws.sums import Part, part
 from subspacedp.mechanisms.marginals.interactions import (
     AxisSteps,
@@ -242,16 +242,13 @@ class ContrastMeasurement(Measurement):
 
     errors: TableErrors
     budget_shares: FloatArray
+    excess: ClassVar[float] = 0.0  # rounded Gaussian noise
+    float_quantile: ClassVar[bool] = True  # contrasts are drawn on a fine grid
 
     @property
     def shares(self) -> FloatArray:
         """Those of the squared budget."""
         return self.budget_shares
-
-    @property
-    def excess(self) -> float:
-        """Rounded Gaussian noise."""
-        return 0.0
 
     @cached_property
     def pieces(self) -> tuple[tuple[Interaction, int], ...]:
@@ -339,11 +336,6 @@ class ContrastMeasurement(Measurement):
         l1 = sum(2 ** len(inter.kept(s)) for s in steps) * n.persons
         safe = Fraction(squared) * (1 + Fraction(1, 2**40)) * n.persons
         return Sensitivity(Fraction(l1 * n.records), safe * n.records**2)
-
-    @property
-    def float_quantile(self) -> bool:
-        """Contrasts are drawn on a fine grid."""
-        return True
 
     def squared_weights(self, variance: float) -> float:
         """Contrasts are drawn in fine steps: sums are normal up to what rounding to these adds."""
@@ -690,23 +682,15 @@ class TableMeasurement(Measurement):
                 out[t].append((interaction, level, weight))
         return out
 
+    @remembered
     def _factors(
         self, a: int, at: int, group: int, steps: tuple[int, ...], fine: int
     ) -> tuple[FloatArray, FloatArray]:
         """The distinct factors of some contrasts on an axis, and how often each occurs."""
-        key = (a, at, group, steps, fine)
-        if key not in self._known_factors:
-            axis = self.interactions.axes[a]
-            factors = {step: _factor(axis, at, group, step, fine) for step in set(steps)}
-            rows = np.stack([factors[step] for step in steps])
-            self._known_factors[key] = _counted(rows, axis.axis.step(fine).sizes > 0)
-        return self._known_factors[key]
-
-    @cached_property
-    def _known_factors(
-        self,
-    ) -> dict[tuple[int, int, int, tuple[int, ...], int], tuple[FloatArray, FloatArray]]:
-        return {}
+        axis = self.interactions.axes[a]
+        factors = {step: _factor(axis, at, group, step, fine) for step in set(steps)}
+        rows = np.stack([factors[step] for step in steps])
+        return _counted(rows, axis.axis.step(fine).sizes > 0)
 
     def parts(self, vector: FloatArray) -> tuple[Part, ...]:
         """One law per table."""

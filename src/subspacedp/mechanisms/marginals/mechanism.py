@@ -89,6 +89,8 @@ class Marginals(Mechanism):
     keys_in_files: ClassVar[tuple[str, ...]] = ("marginals",)
     for_workloads: ClassVar[bool] = True
     linear: ClassVar[bool] = False
+    unit: ClassVar[Fraction] = Fraction(1)  # scales are stated in units of the answers
+    exact_rationals: ClassVar[bool] = False  # values are computed in float64
 
     @cached_property
     def held_margins(self) -> HeldMargins:
@@ -154,11 +156,6 @@ class Marginals(Mechanism):
     def sensitivity(self) -> Sensitivity:
         """Of all that is measured together, in units of the answers, without the scales."""
         return self.measurement.sensitivity(self.neighbours)
-
-    @property
-    def unit(self) -> Fraction:
-        """Scales are stated in units of the answers."""
-        return Fraction(1)
 
     @cached_property
     def rounding(self) -> Any:
@@ -237,11 +234,6 @@ class Marginals(Mechanism):
     def uses_quantile(self) -> bool:
         """Contrasts are drawn on a fine grid, where draws rest on a float64 quantile."""
         return self.measurement.float_quantile
-
-    @property
-    def exact_rationals(self) -> bool:
-        """Values are computed in float64."""
-        return False
 
     @cached_property
     def nesting(self) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from subspacedp.arrays import FloatArray, Int64Array
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.mechanisms.marginals.graph_smoother import GraphSmoother, GraphSystem
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.smoother import Smoother
@@ -181,20 +181,16 @@ class TableErrors:
             exact, held = (), next(iter(told), None)
         if self._root_known(interaction) and not any(tree.determines(e, tree.root) for e in exact):
             exact = (*exact, tree.root)  # held classifications may leave labels out
-        key = (measured, exact, held)
-        if key not in self._systems:
-            self._systems[key] = GraphSystem(
-                overlap=self.interactions.as_overlap,
-                finest=finest,
-                measured=measured[1:],
-                exact=exact,
-                held=held,
-            )
-        return self._systems[key]
+        return self._graph(measured, exact, held)
 
-    @cached_property
-    def _systems(self) -> dict[tuple[tuple[int, ...], tuple[int, ...], int | None], GraphSystem]:
-        return {}
+    @remembered
+    def _graph(
+        self, measured: tuple[int, ...], exact: tuple[int, ...], held: int | None
+    ) -> GraphSystem:
+        overlap = self.interactions.as_overlap
+        return GraphSystem(
+            overlap=overlap, finest=measured[0], measured=measured[1:], exact=exact, held=held
+        )
 
     def level_alone(self, interaction: Interaction, level: int) -> float:
         """Σ of the variances at a level that alone is measured, with unit precision."""

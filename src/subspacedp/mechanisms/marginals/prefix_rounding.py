@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from subspacedp.arrays import FloatArray, Int64Array
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
 from subspacedp.mechanisms.marginals.tree import Tree
@@ -49,16 +49,12 @@ class PrefixRounding:
     decimals: int
     total_known: bool = False
     counted: ClassVar[bool] = True  # the roundings of a total weigh alike
+    needed: ClassVar[bool] = True  # estimates are real: whole totals are always rounded
 
     @property
     def step(self) -> int:
         """How many grid steps make one: 10**decimals."""
         return int(10**self.decimals)
-
-    @property
-    def needed(self) -> bool:
-        """Estimates are real: whole totals are always rounded."""
-        return True
 
     @cached_property
     def _axes(self) -> tuple[Tree, ...]:
@@ -74,18 +70,9 @@ class PrefixRounding:
 
     # -------------------------------------------------------- where cumulative totals stand
 
-    @cached_property
-    def _borders(self) -> dict[tuple[int, ...], Int64Array]:
-        """What `_inner` and `_ends` have found, by what they were asked."""
-        return {}
-
+    @remembered
     def _inner(self, a: int, step: int) -> Int64Array:
         """The nodes of an axis at a step that are not the last of their parent's."""
-        if (a, step) not in self._borders:
-            self._borders[a, step] = self._not_last(a, step)
-        return self._borders[a, step]
-
-    def _not_last(self, a: int, step: int) -> Int64Array:
         tree = self._axes[a]
         level = tree.steps.index(step)
         if level == tree.root:
@@ -93,13 +80,9 @@ class PrefixRounding:
         last = np.cumsum(tree.children[level + 1]) - 1
         return np.setdiff1d(np.arange(tree.nodes(level)), last, assume_unique=True)
 
+    @remembered
     def _ends(self, a: int, step: int, fine: int) -> Int64Array:
         """Where, among the nodes of a finer step, those of `_inner` end."""
-        if (a, step, fine) not in self._borders:
-            self._borders[a, step, fine] = self._last_inside(a, step, fine)
-        return self._borders[a, step, fine]
-
-    def _last_inside(self, a: int, step: int, fine: int) -> Int64Array:
         tree = self._axes[a]
         coarse, level = tree.steps.index(step), tree.steps.index(fine)
         firsts = np.append(tree.starts[coarse][1:], len(tree.axis))

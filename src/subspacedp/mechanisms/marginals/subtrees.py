@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,7 @@ class SubtreeBlocks(BlockView):
     """
 
     mechanism: Marginals
+    reads_first: ClassVar[bool] = True  # totals above the roots are those of the data
 
     @property
     def purposes(self) -> tuple[str, ...]:
@@ -138,11 +139,6 @@ class SubtreeBlocks(BlockView):
         shape = self._inter.shape
         contrasts = sum(math.prod(shape(steps)) for steps in self._inter.all)
         return int(8 * (8 + 4 * contrasts / math.prod(shape(self._cells))))
-
-    @property
-    def reads_first(self) -> bool:
-        """Totals above the roots are those of the data."""
-        return True
 
     @property
     def _inter(self) -> Interactions:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.errors import DomainError
-from subspacedp.frozen import frozen
+from subspacedp.frozen import frozen, remembered
 from subspacedp.tables import Axis
 
 if TYPE_CHECKING:
@@ -429,17 +429,12 @@ class Overlap(Places):
             out.append(number[level.codes])
         return tuple(out)
 
-    @cached_property
-    def _ancestors(self) -> dict[tuple[int, int], Int64Array]:
-        return {}
-
+    @remembered
     def ancestors(self, fine: int, coarse: int) -> Int64Array:
         """For every node of a fine level the coarse one it is in; −1 where it is in none."""
-        if (fine, coarse) not in self._ancestors:
-            out, below = np.full(self.nodes(fine), -1), self.of_label[fine]
-            out[below[below >= 0]] = self.of_label[coarse][below >= 0]
-            self._ancestors[fine, coarse] = out
-        return self._ancestors[fine, coarse]
+        out, below = np.full(self.nodes(fine), -1), self.of_label[fine]
+        out[below[below >= 0]] = self.of_label[coarse][below >= 0]
+        return out
 
     def sums(self, fine: int, coarse: int) -> csr_array:
         """The matrix of the sums of a fine level's values into the nodes of a coarse one."""
