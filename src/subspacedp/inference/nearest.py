@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray
 from subspacedp.frozen import frozen
 
 if TYPE_CHECKING:
     from scipy import sparse
 
-FloatArray = npt.NDArray[np.float64]
 
 MAX_STEPS = 80
 NEARLY_SAME = 1e-12  # of a row's own entry, which is added to it
@@ -35,7 +34,7 @@ class Rows:
     matrix: sparse.csr_array
     right: FloatArray
     slack: FloatArray
-    at_most: npt.NDArray[np.bool_]
+    at_most: BoolArray
 
     @classmethod
     def of(

@@ -22,8 +22,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.inference.hypotheses import check_release
@@ -35,9 +35,6 @@ from subspacedp.noise import ReleaseKeys
 from subspacedp.release import Release
 from subspacedp.rounding.whole_tables import Linear, group_numbers, indicators, whole_table
 from subspacedp.tables import Margin, finest_of
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 SIZES = (0, 1, 10, 30, 100, 300, 1_000, 10_000)  # where bands of size begin, in statements of bias
 ROUND: tuple[int, ...] = tuple(m * 10**k for k in range(12) for m in (1, 3))[
@@ -177,7 +174,7 @@ class NonNegativeTable:
             known = self.release.mechanism.problem.inequalities
         return _Fitting(self.release, known).fitted()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         """The values."""
         return np.array(self.values, dtype=dtype, copy=bool(copy))
 
@@ -247,7 +244,7 @@ class _Fitting:
         return math.prod(self.cells.shape)
 
     @cached_property
-    def vacant(self) -> npt.NDArray[np.bool_]:
+    def vacant(self) -> BoolArray:
         """The cells of which a held total says that they are 0, flat."""
         out = np.zeros(self.size, bool)
         for margin, total in self.totals:
@@ -421,7 +418,7 @@ class _Fitting:
         return _Fitted(self.cells, whole, tuple(self._bias(whole)))
 
     @cached_property
-    def free(self) -> npt.NDArray[np.bool_]:
+    def free(self) -> BoolArray:
         """The cells that have noise."""
         return self.variance > 0
 

@@ -12,13 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.frozen import frozen
 from subspacedp.mechanisms.error_laws import SumLaw
-
-FloatArray = npt.NDArray[np.float64]
-Int64Array = npt.NDArray[np.int64]
 
 FAR = 30.0  # standard deviations up to which tails are tabulated
 FINE = 16  # places of a table of tails, and of noisy counts, in a standard deviation
@@ -117,9 +114,7 @@ class _Candidates:
         weights[: small.size] = np.diff(edges)
         return cls(counts, weights, gammaln(counts + 1))
 
-    def windows(
-        self, noisy: FloatArray, reach: FloatArray | float
-    ) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    def windows(self, noisy: FloatArray, reach: FloatArray | float) -> tuple[Int64Array, BoolArray]:
         """The numbers of the candidates near each noisy count, as many for each; which are not."""
         first = np.searchsorted(self.counts, noisy - reach)
         end = np.searchsorted(self.counts, np.maximum(noisy, 0) + reach, side="right")

@@ -137,9 +137,7 @@ class HeldMargins:
     margins: tuple[Margin, ...]
     counts: bool = True  # whether the answers are counts of records
     exact: ClassVar[bool] = True  # held values are integers
-    equality_labels: ClassVar[
-        tuple[str, ...]
-    ] = ()  # the names of linear equalities: there are none
+    equality_labels: ClassVar[tuple[str, ...]] = ()  # of linear equalities: there are none
 
     def _check_nested(self) -> None:
         """Refuse groupings, whose means do not commute with those of other groups."""

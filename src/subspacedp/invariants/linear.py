@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -156,9 +157,7 @@ class HeldMatrix:
     parts: tuple[dict[str, Any], ...]  # as asked for, as plain data
     words: str
     empty: BoolArray | None
-    family: ClassVar[HeldMargins | None] = (
-        None  # the margins that are all that is held: a matrix is not read as margins
-    )
+    family: ClassVar[HeldMargins | None] = None  # a matrix is not read as margins
     essential: ClassVar[tuple[Margin, ...]] = ()  # no margin determines what is held
 
     @cached_property
@@ -419,8 +418,8 @@ def bind(held: Held, query: Query) -> HeldMargins | HeldMatrix:
         from subspacedp.invariants.crossing import HeldCrossing  # which builds on this
 
         matrix = hold_matrix(held, query)
-        fields = {name: getattr(matrix, name) for name in HeldMatrix.__dataclass_fields__}
-        return HeldCrossing(domain=query.axes, **fields)
+        given = {field.name: getattr(matrix, field.name) for field in fields(matrix)}
+        return HeldCrossing(domain=query.axes, **given)
     return hold_matrix(held, query)
 
 

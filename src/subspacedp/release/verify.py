@@ -78,8 +78,6 @@ def verify_release(release: Release, *, sha256: str | None = None) -> Verificati
     sha256
         The digest that the values must have, where a certificate states one.
     """
-    from subspacedp.release.verify import KeptTotals, check_workload
-
     held, workload = release.mechanism.held, release.mechanism.query.workload
     family, kept = held.family, None
     checks = [] if family is None else [_check_consistent(family, release.exact)]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from subspacedp.arrays import AnyArray, Int64Array
 from subspacedp.errors import SubspaceDPError
 from subspacedp.frozen import frozen
 from subspacedp.privacy import Budget
@@ -257,7 +257,7 @@ def simulated(
     }
 
 
-def _tiles(before: npt.NDArray[Any], after: npt.NDArray[Any], columns: int) -> dict[str, Any]:
+def _tiles(before: AnyArray, after: AnyArray, columns: int) -> dict[str, Any]:
     """The first figures as a grid: what is true, and what is published."""
     wide = min(columns, MOST_TILES)
     number = min(math.ceil(len(before) / columns), MOST_TILES)
@@ -289,7 +289,7 @@ def _chosen(wanted: ReleaseSpecification, domain: Domain, names: Sequence[str] |
     return max(readable, key=lambda one: sizes[one])
 
 
-def _people(domain: Domain, number: int) -> npt.NDArray[np.int64]:
+def _people(domain: Domain, number: int) -> Int64Array:
     """By axis and person: which label. The shares of labels are of unequal size, as in life."""
     generator = np.random.default_rng(SEED)
     out = np.empty((len(domain.axes), number), np.int64)
@@ -299,7 +299,7 @@ def _people(domain: Domain, number: int) -> npt.NDArray[np.int64]:
     return out
 
 
-def _count(margin: Margin, people: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def _count(margin: Margin, people: Int64Array) -> AnyArray:
     """How many invented people are in every group of a margin."""
     shape = margin.shape
     cell = np.zeros(people.shape[1], np.int64)
@@ -312,7 +312,7 @@ def _count(margin: Margin, people: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 
 
 def _counted(
-    wanted: ReleaseSpecification, domain: Domain, people: npt.NDArray[np.int64]
+    wanted: ReleaseSpecification, domain: Domain, people: Int64Array
 ) -> Table | MarginTables:
     """What a release of invented people needs: their table, or the margins that are measured."""
     if isinstance(wanted, MarginsRelease):

@@ -368,9 +368,8 @@ class NoiseModel(JointNoise):
     unit: float  # of the noise, in units of the published values
     space: NullSpace
     rounding: ControlledRounding | None = None
-    nothing: ClassVar[float] = (
-        1e-26  # group means leave 1e-15 of the weights, and so does a solver that is asked twice
-    )
+    # Group means leave 1e-15 of the weights, and so does a solver that is asked twice.
+    nothing: ClassVar[float] = 1e-26
 
     @classmethod
     def on(

@@ -251,9 +251,8 @@ class KNorm(Extended):
     proofs: ClassVar[tuple[str, ...]] = ("knorm.md", "guarantees.md")
     keys_in_files: ClassVar[tuple[str, ...]] = ("basis", "body")
     uses_quantile: ClassVar[bool] = False  # no draw rests on a float quantile
-    rounding: ClassVar[ControlledRounding | None] = (
-        None  # none: whole counts stay whole, and everything else is published as real values
-    )
+    # Whole counts stay whole, and everything else is published as real values.
+    rounding: ClassVar[ControlledRounding | None] = None
 
     @property
     def choice(self) -> Fit:

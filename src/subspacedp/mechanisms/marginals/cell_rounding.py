@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array, WordArray
 from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.marginals.estimate import Estimate
@@ -134,7 +133,7 @@ class SubtreeRounding:
         tree = self.plan.held.domain.axes[0].step(steps[0]).codes[labels]
         return np.asarray((tree[:, None] * number + codes[flat][None, :]).reshape(-1))
 
-    def _lines(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _lines(self, table: AnyArray) -> AnyArray:
         """Rows of a table by position on the merged axis of the tree, then the other merged axes.
 
         Positions are numbered as the table has them, and not yet in order.
@@ -145,7 +144,7 @@ class SubtreeRounding:
             out = np.take(out, axis.order, axis=a)
         return out
 
-    def _table(self, lines: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _table(self, lines: AnyArray) -> AnyArray:
         """The inverse of `_lines`."""
         out = lines
         for a, axis in enumerate(self._others, 1):
@@ -342,7 +341,7 @@ class SubtreeRounding:
         _put_held(carried.at_ends, np.array([segment]), out)
         return np.asarray(out[0])
 
-    def _words(self, dither: WordSource, start: int, stop: int) -> npt.NDArray[np.uint64]:
+    def _words(self, dither: WordSource, start: int, stop: int) -> WordArray:
         """The words of some positions of the merged axis of the tree, those first."""
         leading = int(np.prod(self.plan.shape[: self._tree_axis], dtype=np.int64))
         trailing = int(np.prod(self.plan.shape[self._tree_axis + 1 :], dtype=np.int64))
@@ -422,7 +421,7 @@ def _cumulate(whole: Int64Array, fraction: Int64Array, axis: int) -> None:
     fraction -= turns << BITS
 
 
-def _rounded(whole: Int64Array, fraction: Int64Array, words: npt.NDArray[np.uint64]) -> Int64Array:
+def _rounded(whole: Int64Array, fraction: Int64Array, words: WordArray) -> Int64Array:
     """Up with the probability of the fraction."""
     drawn = (words >> np.uint64(64 - BITS)).astype(np.int64)
     return np.asarray(whole + ((fraction + drawn) >> BITS), np.int64)

@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.frozen import frozen, remembered
 from subspacedp.mechanisms.error_laws.joint import JointNoise, Pooling, stated_law
 from subspacedp.mechanisms.error_laws.kinds import Kinds
@@ -50,7 +49,7 @@ NO_VARIANCE = 1e-9  # of the variance before empty cells were imposed: less is r
 class AlikeTotals:
     """The totals of a margin, sorted into kinds with one error law each."""
 
-    kind: npt.NDArray[Any]  # of every total, in the margin's shape
+    kind: AnyArray  # of every total, in the margin's shape
     number: Int64Array  # of totals, by kind
     first: Int64Array  # the first total of every kind
     noise: FloatArray  # the variance without rounding, by kind
@@ -138,7 +137,7 @@ class MarginalsNoise(JointNoise):
         where = inter.locate(margin)
         groups, noise = self._by_class(where)
 
-        def everywhere(of_class: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        def everywhere(of_class: AnyArray) -> AnyArray:
             """Every total's value from those of orbits and classes of groups."""
             for a, classes in enumerate((inter.tree.orbits.of_node[where.level], *groups)):
                 if of_class.shape[a] > 1 or len(classes) > 1:
@@ -168,13 +167,13 @@ class MarginalsNoise(JointNoise):
             apart=everywhere(noise) if len(values) < noise.size else None,
         )
 
-    def _numbered(self, noise: FloatArray) -> tuple[npt.NDArray[Any], FloatArray]:
+    def _numbered(self, noise: FloatArray) -> tuple[AnyArray, FloatArray]:
         """Numbers of classes from 1 on, and the variance of each.
 
         Where levels cross every node is of its own class. Variances that are nearly the same make
         one, with the largest of them: for normal noise, whose law they decide.
         """
-        numbers: npt.NDArray[Any] = np.arange(1, noise.size + 1, dtype=np.int32)
+        numbers: AnyArray = np.arange(1, noise.size + 1, dtype=np.int32)
         numbers = numbers.reshape(noise.shape)
         nested, normal = self.interactions.nested, self.measurement.squared_weights(1.0)
         if nested or normal is None or noise.size <= MOST_KINDS:

@@ -17,9 +17,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.arrays import BoolArray, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldValues
@@ -141,7 +140,7 @@ class EmptyCells:
     2. For every weighted sum the variance is at most that of the estimate before.
     """
 
-    mask: npt.NDArray[np.bool_]
+    mask: BoolArray
     column: Callable[[FloatArray], FloatArray]
 
     def __post_init__(self) -> None:

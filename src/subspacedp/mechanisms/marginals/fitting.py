@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import FloatArray
+from subspacedp.arrays import BoolArray, FloatArray
 from subspacedp.errors import BudgetError
 from subspacedp.frozen import frozen
 from subspacedp.mechanisms.marginals.interactions import Interactions, Published, determines
@@ -454,7 +453,7 @@ def _relaxed(
 
 def _on(
     of_precision: Callable[[FloatArray], tuple[float, FloatArray]],
-    kept: npt.NDArray[np.bool_],
+    kept: BoolArray,
     precision: FloatArray,
 ) -> tuple[float, FloatArray]:
     """A goal of some tables, the others without noise and without information."""

@@ -20,9 +20,8 @@ from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import DomainError, ReleaseError
 from subspacedp.frozen import frozen, remembered
 from subspacedp.mechanisms.marginals.tree import Nodes, Overlap, Places, Tree
@@ -149,7 +148,7 @@ class AxisSteps:
         np.maximum.at(largest, up[present], sizes[present])
         return bool(np.array_equal(largest[up[present]], sizes[present]))
 
-    def sum_up(self, values: npt.NDArray[Any], fine: int, coarse: int, a: int) -> npt.NDArray[Any]:
+    def sum_up(self, values: AnyArray, fine: int, coarse: int, a: int) -> AnyArray:
         """Totals of coarse groups along dimension `a`."""
         if fine == coarse:
             return values
@@ -157,13 +156,13 @@ class AxisSteps:
         groups = self.axis.step(coarse).groups
         return sum_groups(values, up, groups, a, one=coarse == self.top)
 
-    def spread(self, values: npt.NDArray[Any], fine: int, coarse: int, a: int) -> npt.NDArray[Any]:
+    def spread(self, values: AnyArray, fine: int, coarse: int, a: int) -> AnyArray:
         """Every fine group's value of its coarse group; broadcast where there is only one."""
         if fine == coarse or coarse == self.top:
             return values
         return np.take(values, self.axis.parents(fine, coarse), axis=a)
 
-    def same_parent(self, values: npt.NDArray[Any], step: int, a: int) -> npt.NDArray[Any]:
+    def same_parent(self, values: AnyArray, step: int, a: int) -> AnyArray:
         """For every group of a step the total of all groups of its parent."""
         up = self.above(step)
         return self.spread(self.sum_up(values, step, up, a), step, up, a)
@@ -362,21 +361,19 @@ class Interactions:
             out.insert(self.place, self.tree.steps[level])
         return Margin(tuple(self.domain.axes), tuple(out))
 
-    def to_nodes(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+    def to_nodes(self, table: AnyArray, level: int) -> AnyArray:
         """A table in a margin's shape with the nodes of the tree first."""
         if self.place is None:
             return table[None]
         return self.tree.gather(np.moveaxis(table, self.place, 0), level)
 
-    def from_nodes(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+    def from_nodes(self, table: AnyArray, level: int) -> AnyArray:
         """The inverse of `to_nodes`; groups without labels get zeros."""
         if self.place is None:
             return np.asarray(table[0])
         return np.asarray(np.moveaxis(self.tree.scatter(table, level), 0, self.place))
 
-    def tables_of(
-        self, answers: npt.NDArray[Any]
-    ) -> list[tuple[Published, npt.NDArray[np.float64]]]:
+    def tables_of(self, answers: AnyArray) -> list[tuple[Published, FloatArray]]:
         """Answers table by table, nodes of the tree first.
 
         They are those of the whole workload, or of its first tables alone.
@@ -557,7 +554,7 @@ class Interactions:
         return self._outer(steps, lambda axis, step: axis.siblings(step).astype(np.float64))
 
     def _outer(self, steps: Sequence[int], of_axis: Any) -> FloatArray:
-        out: npt.NDArray[Any] = np.ones((1,) * len(self.axes))
+        out: AnyArray = np.ones((1,) * len(self.axes))
         for a in self.kept(steps):
             out = out * along(of_axis(self.axes[a], steps[a]), a, len(self.axes))
         return out
@@ -576,7 +573,7 @@ class Interactions:
             out = np.where(k > 0, k * out - axis.same_parent(out, step, a + 1), 0)
         return np.asarray(out, np.int64)
 
-    def contrasts(self, totals: npt.NDArray[Any], steps: Sequence[int]) -> FloatArray:
+    def contrasts(self, totals: AnyArray, steps: Sequence[int]) -> FloatArray:
         """Totals minus the mean over the groups of one parent, axis by axis."""
         out = np.asarray(totals, np.float64)
         for a in self.kept(steps):
@@ -611,9 +608,7 @@ class Interactions:
                 )
         return out
 
-    def sum_up(
-        self, table: npt.NDArray[Any], steps: Sequence[int], to: Sequence[int]
-    ) -> npt.NDArray[Any]:
+    def sum_up(self, table: AnyArray, steps: Sequence[int], to: Sequence[int]) -> AnyArray:
         """Totals of coarser steps from those of finer ones."""
         out = table
         for a, axis in enumerate(self.axes):

@@ -11,9 +11,8 @@ from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen, remembered
 from subspacedp.mechanisms.error_laws.sums import Part, part
@@ -105,7 +104,7 @@ class Measurement(ABC):
         sizes = [tree.nodes(table.level) * self.width(table) for table in self.measured]
         return [0, *accumulate(sizes)]
 
-    def split(self, flat: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    def split(self, flat: AnyArray) -> list[AnyArray]:
         """Numbers of all that is measured, table by table, nodes of the tree first."""
         return [
             flat[start:stop].reshape(-1, *self.interactions.shape(table.steps))
@@ -529,10 +528,10 @@ class TableMeasurement(Measurement):
         """The tables."""
         return self.tables
 
-    def _present(self, table: Published) -> npt.NDArray[np.bool_]:
+    def _present(self, table: Published) -> BoolArray:
         """Which groups of the other axes have labels: the others are publicly empty."""
         inter = self.interactions
-        out: npt.NDArray[Any] = np.ones((1,) * len(inter.axes), bool)
+        out: AnyArray = np.ones((1,) * len(inter.axes), bool)
         for a, (axis, step) in enumerate(zip(inter.axes, table.steps, strict=True)):
             sizes = axis.axis.step(step).sizes
             shape = [1] * len(inter.axes)
@@ -738,7 +737,7 @@ def _factor(axis: AxisSteps, at: int, group: int, step: int, fine: int) -> Float
     return np.asarray(out[axis.axis.parents(fine, step)])
 
 
-def _counted(rows: FloatArray, present: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+def _counted(rows: FloatArray, present: BoolArray) -> tuple[FloatArray, FloatArray]:
     """The distinct columns among those present, and how often each occurs."""
     if rows.shape[1] == 1 and present[0]:  # so it is on every axis that a table leaves out
         return rows, np.ones(1)

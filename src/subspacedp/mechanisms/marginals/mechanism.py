@@ -15,9 +15,8 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.errors import ReleaseError
 from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldValues
@@ -508,7 +507,7 @@ class Marginals(Mechanism):
         dither: Keystream,
         *,
         overwrite: bool = False,
-    ) -> npt.NDArray[Any]:
+    ) -> AnyArray:
         """Every margin of the workload from the measurement and the held totals."""
         del overwrite
         total = noisy[-1] if self.total_measured else None
@@ -517,11 +516,11 @@ class Marginals(Mechanism):
             return self._real(estimate)
         return self.in_answers(self.rounding.round_estimate(estimate, dither))
 
-    def in_answers(self, steps: Int64Array) -> npt.NDArray[Any]:
+    def in_answers(self, steps: Int64Array) -> AnyArray:
         """Whole numbers of published steps as values."""
         return np.asarray(steps if self.decimals == 0 else steps / self.rounding.step)
 
-    def _contrasts(self, noisy: npt.NDArray[Any]) -> dict[tuple[int, ...], ByLevel]:
+    def _contrasts(self, noisy: AnyArray) -> dict[tuple[int, ...], ByLevel]:
         """What was measured of every interaction, from all integers in order."""
         return self.measurement.contrasts(dict(enumerate(self.measurement.split(noisy))))
 

@@ -12,12 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import FloatArray
+from subspacedp.arrays import AnyArray, FloatArray
 from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldMargins, HeldMatrix, HeldValues
 from subspacedp.mechanisms.error_laws.joint import UNEQUAL, Averaging, Pooling
@@ -154,7 +152,7 @@ class TreePooling(Pooling):
 
     def mix(
         self,
-        values: Sequence[npt.NDArray[Any]],
+        values: Sequence[AnyArray],
         held: HeldMargins | HeldMatrix,
         exact: HeldValues,
     ) -> FloatArray:

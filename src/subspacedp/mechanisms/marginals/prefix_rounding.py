@@ -19,9 +19,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array, WordArray
 from subspacedp.frozen import frozen, remembered
 from subspacedp.mechanisms.marginals.estimate import Estimate
 from subspacedp.mechanisms.marginals.interactions import Interaction, Interactions
@@ -107,7 +106,7 @@ class PrefixRounding:
                 np.ix_(np.arange(inter.as_tree.nodes(level)), *ends),
             )
 
-    def _ordered(self, table: npt.NDArray[Any], steps: Sequence[int]) -> npt.NDArray[Any]:
+    def _ordered(self, table: AnyArray, steps: Sequence[int]) -> AnyArray:
         """A table with the groups of every other axis in order, those without labels left out."""
         out = table
         for a, s in enumerate(steps):
@@ -126,7 +125,7 @@ class PrefixRounding:
             if not np.array_equal(groups, np.arange(tree.axis.step(s).groups))
         }
 
-    def _restored(self, table: npt.NDArray[Any], steps: Sequence[int]) -> npt.NDArray[Any]:
+    def _restored(self, table: AnyArray, steps: Sequence[int]) -> AnyArray:
         """The inverse of `_ordered`."""
         out = table
         for a, s in enumerate(steps):
@@ -216,7 +215,7 @@ class PrefixRounding:
         left = np.asarray(self._picked(entry, interaction), np.float64)
         return self._picked(sums, interaction), left
 
-    def _picked(self, sums: npt.NDArray[Any], interaction: Interaction) -> npt.NDArray[Any]:
+    def _picked(self, sums: AnyArray, interaction: Interaction) -> AnyArray:
         inner = [self._inner(a, s) for a, s in enumerate(interaction.steps)]
         return np.asarray(sums[np.ix_(np.arange(len(sums)), *inner)])
 
@@ -237,7 +236,7 @@ class PrefixRounding:
 
     # ------------------------------------------------------------------------ what it adds
 
-    def _drawn(self, interaction: Interaction) -> npt.NDArray[np.bool_]:
+    def _drawn(self, interaction: Interaction) -> BoolArray:
         """Which rows of an interaction's cumulative totals are rounded at all."""
         out = np.ones(self.interactions.as_tree.nodes(interaction.finest), bool)
         level = self.exact_level(interaction)
@@ -272,7 +271,7 @@ class PrefixRounding:
         del margin, group
         return np.full(kind, 1.0 / self.step)
 
-    def coefficients(self, weights: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    def coefficients(self, weights: AnyArray) -> tuple[FloatArray, FloatArray]:
         """What each rounding adds to a weighted sum of answers, and a bound on its variance.
 
         Roundings stand in one order, whichever tables have weights: those of two sums can be
@@ -318,7 +317,7 @@ class PrefixRounding:
         )
 
 
-def _thresholds(fraction: FloatArray) -> npt.NDArray[np.uint64]:
+def _thresholds(fraction: FloatArray) -> WordArray:
     """fraction·2⁶⁴ as words: a uniform word is below it with the probability of the fraction."""
     high = np.floor(fraction * 2.0**32)
     low = np.floor((fraction * 2.0**32 - high) * 2.0**32)

@@ -9,16 +9,14 @@ References: Davis, Direct Methods for Sparse Linear Systems, chapter 4; Takahash
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import Int64Array
+from subspacedp.arrays import AnyArray, BoolArray, Int64Array
 from subspacedp.frozen import frozen
 from subspacedp.parallel import kernel
 
-Values = npt.NDArray[Any]
+Values = AnyArray
 Factor = tuple[Values, Values]
 
 WHOLE = 256  # matrices of at most so many rows are inverted whole
@@ -141,7 +139,7 @@ class Pattern:
         solved(*self._filled, *factor, out)
         return np.asarray(out[self._when])
 
-    def independent(self, entries: Values, diagonal: Values) -> npt.NDArray[np.bool_]:
+    def independent(self, entries: Values, diagonal: Values) -> BoolArray:
         """Which rows of a Gram matrix are independent of those eliminated before them."""
         least = NOTHING * float(np.abs(diagonal).max(initial=0.0))
         pivots = self._factor(entries.astype(np.float64), diagonal, least)[1]

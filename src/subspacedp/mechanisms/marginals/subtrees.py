@@ -15,9 +15,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import FloatArray, Int64Array
+from subspacedp.arrays import AnyArray, FloatArray, Int64Array
 from subspacedp.frozen import frozen
 from subspacedp.invariants import HeldValues
 from subspacedp.mechanisms.block_view import BlockView
@@ -239,9 +238,7 @@ class SubtreeBlocks(BlockView):
             carried = self._rounding.carry(table, held.held_totals)
         return Above(estimates, off, known, carried)
 
-    def values(
-        self, shared: Above, keys: KeySource, box: Box, counts: Int64Array
-    ) -> npt.NDArray[Any]:
+    def values(self, shared: Above, keys: KeySource, box: Box, counts: Int64Array) -> AnyArray:
         """Down from the roots to the cells, with the noise of the first pass."""
         piece, inter, roots = self._piece(box), self._inter, self._roots
         passes = self._upward(keys, piece, counts.reshape(box.shape))

@@ -12,9 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from subspacedp.arrays import BoolArray, FloatArray, Int64Array
+from subspacedp.arrays import AnyArray, BoolArray, FloatArray, Int64Array
 from subspacedp.errors import DomainError
 from subspacedp.frozen import frozen, remembered
 from subspacedp.tables import Axis
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-ArrayT = TypeVar("ArrayT", bound=npt.NDArray[Any])
+ArrayT = TypeVar("ArrayT", bound=AnyArray)
 
 
 class Nodes(ABC):
@@ -64,7 +63,7 @@ class Forest(Nodes):
         """For every level the first label of each node, as a place in the order."""
 
     @abstractmethod
-    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+    def spread(self, values: AnyArray, level: int) -> AnyArray:
         """Every node's value of a level from those of the orbits."""
 
     @cached_property
@@ -170,15 +169,15 @@ class Places(Nodes):
         first = (len(order) - number) // 2
         return np.sort(order[first : first + number])
 
-    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+    def spread(self, values: AnyArray, level: int) -> AnyArray:
         """Every node's value of a level from those of the orbits."""
         return self.orbits.spread(values, level)
 
-    def gather(self, table: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+    def gather(self, table: AnyArray, level: int) -> AnyArray:
         """Rows of a table over the axis' groups of a level, in the order of the nodes."""
         return np.take(table, self.groups[level], axis=0)
 
-    def scatter(self, nodes: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+    def scatter(self, nodes: AnyArray, level: int) -> AnyArray:
         """The inverse of `gather`: groups without labels get zeros."""
         groups = self.axis.step(self.steps[level]).groups
         if len(nodes) == groups and np.array_equal(self.groups[level], np.arange(groups)):
@@ -284,7 +283,7 @@ class Subtrees(Forest):
         levels = range(self.level + 1)
         return tuple(self.tree.starts[lv][self.rows(lv)] - self.range[0] for lv in levels)
 
-    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+    def spread(self, values: AnyArray, level: int) -> AnyArray:
         """Every node's value of a level from those of the orbits."""
         return np.take(values, self.tree.orbits.of_node[level][self.rows(level)], axis=0)
 
@@ -302,7 +301,7 @@ class OrbitsOfNodes(ABC):
     def number(self) -> tuple[FloatArray, ...]:
         """How many nodes each orbit has."""
 
-    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+    def spread(self, values: AnyArray, level: int) -> AnyArray:
         """Every node's value from those of the orbits."""
         return np.take(values, self.of_node[level], axis=0)
 
@@ -547,7 +546,7 @@ class EachApart(OrbitsOfNodes):
         """One node each."""
         return tuple(np.ones(len(nodes)) for nodes in self.of_node)
 
-    def spread(self, values: npt.NDArray[Any], level: int) -> npt.NDArray[Any]:
+    def spread(self, values: AnyArray, level: int) -> AnyArray:
         """The values themselves."""
         del level
         return values
