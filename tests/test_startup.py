@@ -130,7 +130,8 @@ def test_commands_load_what_they_use(folder, budget):
     """No pandas, no SciPy, no compiler, no colours and no pydantic for small tables."""
     ours = {"numpy", "typer"}
     public = {*ours, "yaml", "flint", "subspacedp.rounding.crossing"}
-    assert command(folder, "plan", f"{budget}.yaml") <= public
+    exact = {"flint"} if budget == "epsilon" else set()  # of Gaussian noise that gains nothing
+    assert command(folder, "plan", f"{budget}.yaml") <= public - exact
     engine = {
         "subspacedp.disclosure.differencing",
         "subspacedp.io.tabulate",

@@ -8,8 +8,15 @@ import pytest
 import subspacedp as sdp
 from subspacedp.ledger import open_ledger
 from subspacedp.privacy.composition import Spend, compose
+from subspacedp.privacy.gaussian import about_mu
 from subspacedp.publication import plan, read_specification
-from subspacedp.publication.advice import Change, best_guess, drowned, surely_drowned
+from subspacedp.publication.advice import (
+    Change,
+    _Adviser,
+    best_guess,
+    drowned,
+    surely_drowned,
+)
 from subspacedp.publication.reading import load_yaml
 
 AXES = {
@@ -108,6 +115,44 @@ def test_other_noise_has_the_error_that_is_stated(delta):
     then = planned_after(document, advice)
     assert advice.figures["then"] == pytest.approx(then.releases[0].lines[0].margin_of_error[1])
     assert advice.figures["squared_error_ratio"] > 1.1
+
+
+@pytest.mark.parametrize("margins", [[], [["sex"]], [["age"], ["sex"], ["state", "sex"]]])
+@pytest.mark.parametrize(
+    ("hold", "neighbours", "known"),
+    [
+        ([], "replace-one", True),
+        ([["state"]], "replace-one", True),
+        ([["state"], ["age"], ["sex"]], "replace-one", False),
+        ([["state"]], "add-remove", False),
+    ],
+)
+def test_what_gaussian_noise_can_gain_is_known_before_it_is_designed(
+    hold, neighbours, known, margins, monkeypatch
+):
+    looked = []
+
+    def overall(self, trial):
+        looked.append(gain(self, trial))
+        return looked[-1]
+
+    gain = _Adviser._overall
+    monkeypatch.setattr(_Adviser, "_overall", overall)
+    for epsilon, persons in [(0.01, 1000), (0.5, 1000), (0.5, 10**8)]:
+        document = spec(
+            about={"persons": persons},
+            hold=hold,
+            privacy={"epsilon": epsilon, "neighbours": neighbours},
+            publish={"margins": margins},
+        )
+        adviser = _Adviser(plan(document))
+        most = adviser._gaussian_gain(about_mu(epsilon, adviser._delta()))
+        assert math.isfinite(most) == known
+        monkeypatch.setattr(_Adviser, "_gaussian_gain", lambda self, mu: math.inf)
+        list(adviser._other_noise())
+        monkeypatch.undo()
+        monkeypatch.setattr(_Adviser, "_overall", overall)
+        assert looked.pop() <= most
 
 
 def test_equivalents_and_odds():

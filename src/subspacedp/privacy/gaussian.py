@@ -46,7 +46,7 @@ def _numbers(epsilon: object, delta: object) -> tuple[Fraction, Fraction]:
     return exact_decimal(e), exact_decimal(d)
 
 
-def _rough_mu(epsilon: float, delta: float) -> float:
+def about_mu(epsilon: float, delta: float) -> float:
     """About the largest μ, by bisection in floats; any positive number is a safe answer."""
     root = math.sqrt(2)
     low, high = 1e-9, 1e9
@@ -74,7 +74,7 @@ def largest_mu(epsilon: Fraction, delta: Fraction) -> float:
     def private(mu: float) -> bool:
         return certain_compare(delta_ball(epsilon, Fraction(mu) ** 2), delta) <= 0
 
-    guess = _rough_mu(float(epsilon), float(delta))
+    guess = about_mu(float(epsilon), float(delta))
     low, high = guess * (1 - 1e-9), guess * (1 + 1e-9)
     if not (private(low) and not private(high)):  # the guess is only where to look first
         low = 1.0

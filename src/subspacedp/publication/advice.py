@@ -25,6 +25,7 @@ from subspacedp.mechanisms.estimates import Accuracy
 from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.budgets import factor_words
 from subspacedp.privacy.composition import Composed, Spend, compose
+from subspacedp.privacy.gaussian import about_mu
 from subspacedp.publication.paying import paying_account
 from subspacedp.publication.planning import FEW_CELLS, Plan, error_line, margins_of_kinds
 from subspacedp.publication.reading import load_yaml
@@ -487,6 +488,9 @@ class _Adviser:
                 "promises a little less: the factor e^ε may be exceeded with a probability of δ"
             )
             kind = "A Gaussian budget with the same ε"
+            mu = about_mu(value["epsilon"], value["delta"])
+            if self._gaussian_gain(mu * (1 + 1e-6)) < WORTH_SAYING:
+                return
         elif "delta" in privacy:
             value = {k: v for k, v in privacy.items() if k != "delta"}
             kind, promise = "A pure budget with the same ε", "promises more, as δ is 0"
@@ -513,6 +517,25 @@ class _Adviser:
             figures={"squared_error_ratio": gain, "margin_of_error": before, "then": after},
             change=change,
         )
+
+    def _gaussian_gain(self, mu: float) -> float:
+        """What `_overall` is at most for any unbiased noise of that μ; infinite where not known.
+
+        A count that changes by one between neighbours has a variance of at least 1/(e^μ² − 1), by
+        the bound of Hammersley, Chapman and Robbins with the χ² of two normal laws μ apart. They
+        share what is held where a record is replaced by one that differs in an axis not held.
+        """
+        ratios = []
+        for one in self.now.values():
+            held = [one.shape(names) for names in one.wanted.table.hold]
+            replaced = one.wanted.counts and self.specification.neighbours.persons == 2
+            for names in one.published:
+                error, shape = one.squared_error(names), one.shape(names)
+                loose = (n > 1 and all(h[i] == 1 for h in held) for i, n in enumerate(shape))
+                if error > 0:
+                    least = math.prod(shape) / math.expm1(mu**2) if replaced and any(loose) else 0
+                    ratios.append(error / least if least else math.inf)
+        return _mean(ratios)
 
     def _delta(self) -> float:
         """Far below one in the number of persons, where that is known."""
