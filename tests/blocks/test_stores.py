@@ -2,6 +2,8 @@
 
 import json
 import os
+from contextlib import closing
+from copy import deepcopy
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,7 @@ from tests.blocks.tables import COUNTS, DOMAIN, designed, digest_of, in_memory, 
 import subspacedp as sdp
 from subspacedp.blocks.sources import open_source
 from subspacedp.blocks.stores import StoredValues, open_store
+from subspacedp.errors import DataError
 from subspacedp.release import verify_folder
 from subspacedp.release.signature import DIGESTS, write_digests
 from subspacedp.tables.domain import blocks
@@ -87,6 +90,23 @@ def test_a_list_of_cells_may_stand_for_the_table(tmp_path):
     source = write_npy(tmp_path, COUNTS.ravel())
     memory = in_memory(designed())
     assert same(designed().release_to(tmp_path / "o", source, seed=7), memory)
+
+
+@pytest.mark.parametrize("write", [write_npy, write_parquet, write_zarr])
+def test_a_worker_opens_a_table_when_it_reads_it(tmp_path, write):
+    """A task that cannot even be unpickled is waited for without a word."""
+    (tmp_path / "folder").mkdir()
+    sent = deepcopy(open_source(write(tmp_path / "folder")))  # as pickle does
+    (box,) = blocks(COUNTS.shape, COUNTS.size)
+    room = np.empty(COUNTS.size, np.int64)
+    with closing(deepcopy(sent)) as there:
+        there.read(box, COUNTS.shape, room)
+        assert np.array_equal(room, COUNTS.reshape(-1))
+        assert there.shape in (COUNTS.shape, (COUNTS.size,))
+    (tmp_path / "folder").rename(tmp_path / "elsewhere")
+    there = deepcopy(sent)
+    with pytest.raises(DataError, match="by a worker of the cluster: every one must see the same"):
+        there.read(box, COUNTS.shape, room)
 
 
 def bad_npy_order(path):

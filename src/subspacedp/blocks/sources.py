@@ -6,6 +6,8 @@ import math
 import os
 import re
 import threading
+from collections.abc import Callable
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -185,7 +187,7 @@ class NpySource:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NpySource, (self._path,)
+        return OnWorker, (NpySource, self._path)
 
 
 def read_into(file: int, out: npt.NDArray[Any], at: int) -> int:
@@ -278,7 +280,7 @@ class ParquetSource:
         self._last = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ParquetSource, (self._path, self._column)
+        return OnWorker, (ParquetSource, self._path, self._column)
 
 
 def _column(schema: Any, wanted: str | None, path: Path) -> str:
@@ -334,7 +336,47 @@ class ZarrSource:
         """No file stays open between calls."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ZarrSource, (self._path,)
+        return OnWorker, (ZarrSource, self._path)
+
+
+class OnWorker:
+    """A table in files, as another process gets it: opened when it is first read.
+
+    What cannot be opened there is told like any other error of a task; a task that cannot be
+    unpickled is waited for without a word.
+    """
+
+    shared = True
+
+    def __init__(self, kind: Callable[..., Source], *arguments: Any) -> None:
+        self._kind, self._arguments = kind, arguments
+
+    @cached_property
+    def _source(self) -> Source:
+        try:
+            return self._kind(*self._arguments)
+        except (DataError, OSError, ImportError):
+            raise DataError(
+                f"`{self._arguments[0]}` cannot be read by a worker of the cluster: every "
+                "one must see the same files, and have what reads them."
+            ) from None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self._source.shape
+
+    def read(self, box: Box, shape: tuple[int, ...], out: Int64Array) -> None:
+        """The counts of a box."""
+        self._source.read(box, shape, out)
+
+    def close(self) -> None:
+        """Let go of open files."""
+        if "_source" in self.__dict__:
+            self.__dict__.pop("_source").close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OnWorker, (self._kind, *self._arguments)
 
 
 def zarr_module() -> Any:
