@@ -159,3 +159,26 @@ def test_a_pair_is_made_faster_for_every_class_of_the_package():
     modules = Path(subspacedp.__file__).parent.rglob("*.py")
     asks = re.compile(r"^ *@dataclass\(.*frozen", re.M)
     assert [m.name for m in modules if asks.search(m.read_text("utf-8"))] == []
+
+
+def test_init_is_made_when_it_is_first_asked_for():
+    @frozen
+    class Base:
+        """Never asked."""
+
+        one: int
+
+    @frozen
+    class Derived(Base):
+        """Asked twice."""
+
+        other: int = 2
+
+    assert not inspect.isfunction(vars(Derived)["__init__"])
+    first = vars(Derived)["__init__"]
+    assert (Derived(1).other, Derived(1, other=3)) == (2, Derived(1, 3))
+    assert inspect.isfunction(vars(Derived)["__init__"])
+    late = object.__new__(Derived)
+    first.__get__(late)(4)  # by a thread that had begun to ask before
+    assert late == Derived(4)
+    assert not inspect.isfunction(vars(Base)["__init__"])

@@ -1,7 +1,8 @@
 """Classes of fields that cannot be changed, as `dataclasses` has them, made in less of its time.
 
 A command makes hundreds of classes before it does anything. For each, `dataclasses` writes and
-compiles up to six functions; here that is `__init__` alone, and the others are the same for all.
+compiles up to six functions; here that is `__init__` alone, when it is first asked for, and the
+others are the same for all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from functools import wraps
 from operator import attrgetter
 from reprlib import recursive_repr
+from types import MethodType
 from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
@@ -44,7 +46,7 @@ def frozen(
     def made(cls: Any) -> Any:
         cls = dataclass(cls, init=False, repr=False, eq=False, kw_only=kw_only)
         if "__init__" not in vars(cls):
-            cls.__init__ = _init(cls)
+            cls.__init__ = _Init(cls)
         if repr and "__repr__" not in vars(cls):
             cls.__repr__ = _repr
         if eq:
@@ -67,6 +69,17 @@ def remembered(method: Method) -> Method:
         return known[given]
 
     return asked  # type: ignore[return-value]
+
+
+class _Init:
+    """Makes way for `__init__`; if two threads ask at once, both make the same."""
+
+    def __init__(self, cls: Any) -> None:
+        self.cls = cls
+
+    def __get__(self, one: object, kind: type | None = None) -> Any:
+        init = self.cls.__init__ = _init(self.cls)
+        return init if one is None else MethodType(init, one)
 
 
 def _init(cls: type) -> Callable[..., None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -473,6 +472,8 @@ class Shown:
 
     def html(self) -> str:
         """For a notebook."""
+        from html import escape
+
         words = len(self.head) - self.numbers
 
         def row(cells: Sequence[str], tag: str) -> str:

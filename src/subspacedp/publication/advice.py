@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,13 +26,15 @@ from subspacedp.privacy import Budget, Neighbours
 from subspacedp.privacy.budgets import factor_words
 from subspacedp.privacy.composition import Composed, Spend, compose
 from subspacedp.privacy.gaussian import about_mu
-from subspacedp.publication.paying import paying_account
 from subspacedp.publication.planning import FEW_CELLS, Plan, error_line, margins_of_kinds
 from subspacedp.publication.reading import load_yaml
 from subspacedp.publication.releases import ReleaseSpecification, public_domain, releases_of
 from subspacedp.publication.specification import Specification, read_specification
 from subspacedp.release import Design
 from subspacedp.tables import Domain
+
+if TYPE_CHECKING:
+    from subspacedp.publication.paying import PayingAccount
 
 SECONDS = 4.0  # of this process, after which no further alternative is designed
 MANY_CELLS = 16  # cells in a sum from which on a margin of its own is looked at
@@ -263,12 +265,20 @@ class _Adviser:
             figures=figures,
         )
 
+    def _paying(self) -> PayingAccount | None:
+        """The account that pays, if there is one."""
+        if self.document.budget is None:
+            return None
+        from subspacedp.publication.paying import paying_account
+
+        return paying_account(self.specification, None)
+
     def account(self) -> Iterator[Advice]:
         """What the account has, what this would cost, and why a spend may count twice."""
         if self.document.budget is None:
             return
         try:
-            paying = paying_account(self.specification, None)
+            paying = self._paying()
             if paying is None:
                 return
             with paying.ledger as ledger:
@@ -343,7 +353,7 @@ class _Adviser:
         counted = {k: v for k, v in self.budget.for_group(2).as_dict().items() if k != "name"}
         change = self._change(("privacy",), {**privacy, **counted, "neighbours": relation.name})
         trial = self._try(change)
-        paying = trial and paying_account(self.specification, None)
+        paying = trial and self._paying()
         if not trial or not paying:
             return None, 1.0
         with paying.ledger as ledger:
@@ -545,7 +555,7 @@ class _Adviser:
     def _can_pay(self, trial: Mapping[str, _Trial]) -> bool:
         """Whether the account, if there is one, would pay for it."""
         try:
-            paying = paying_account(self.specification, None)
+            paying = self._paying()
             if paying is not None:
                 with paying.ledger as ledger:
                     ledger.check(paying.name, _spends(trial))
