@@ -124,8 +124,10 @@ class Accuracy:
         check_variance(self._stderr)
         loose, out = self._stderr > 0, np.zeros(self._stderr.shape)
         distinct, member = np.unique(self._classes()[loose], return_inverse=True)
-        margin = _one_sided if one_sided else _two_sided
-        margins = np.array([margin(self.figures.law(int(k)), alpha) for k in distinct])
+        laws = (self.figures.law(int(k)) for k in distinct)
+        margins = np.array(
+            [_one_sided(law, alpha) if one_sided else law.margin_of_error(alpha) for law in laws]
+        )
         if distinct.size:
             out[loose] = margins[member.reshape(-1)]
         return out
@@ -367,10 +369,6 @@ def _ends_of(values: Any, half: Any, *, whole: bool) -> tuple[Any, Any]:
     else:
         half = np.where((half > 0) | ~carried, half + rounding, 0.0)
     return values - half, values + half
-
-
-def _two_sided(law: SumLaw, alpha: float) -> float:
-    return law.margin_of_error(alpha)
 
 
 def _one_sided(law: SumLaw, alpha: float) -> float:

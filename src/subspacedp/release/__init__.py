@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING
 from subspacedp.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from subspacedp.mechanisms.base import ExpectedError, calibrated_law
-    from subspacedp.mechanisms.estimates import Accuracy, Estimate, check_level
-    from subspacedp.mechanisms.figures import checked_weights
-    from subspacedp.problem import MAX_DECIMALS
+    from subspacedp.mechanisms.base import ExpectedError
+    from subspacedp.mechanisms.estimates import Accuracy, Estimate
     from subspacedp.release.certificate import certificate_schema
     from subspacedp.release.designs import Comparison, Design, compare, design
     from subspacedp.release.files import rebuild_invariants, write_files, write_margins
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from subspacedp.release.verify import Check, Verification
 
 __all__ = [
-    "MAX_DECIMALS",
     "Accuracy",
     "Check",
     "Comparison",
@@ -34,11 +31,8 @@ __all__ = [
     "Ratio",
     "Release",
     "Verification",
-    "calibrated_law",
     "certificate_schema",
-    "check_level",
     "check_new_folder",
-    "checked_weights",
     "compare",
     "design",
     "impose_on",
@@ -57,10 +51,8 @@ __all__ = [
 __getattr__, __dir__ = on_first_use(
     __name__,
     {
-        "mechanisms.base": ["ExpectedError", "calibrated_law"],
-        "mechanisms.estimates": ["Accuracy", "Estimate", "check_level"],
-        "mechanisms.figures": ["checked_weights"],
-        "problem": ["MAX_DECIMALS"],
+        "mechanisms.base": ["ExpectedError"],
+        "mechanisms.estimates": ["Accuracy", "Estimate"],
         "release.certificate": ["certificate_schema"],
         "release.designs": ["Comparison", "Design", "compare", "design"],
         "release.files": ["rebuild_invariants", "write_files", "write_margins"],

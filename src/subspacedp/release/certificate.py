@@ -185,7 +185,11 @@ def certificate(release: Release) -> dict[str, Any]:
             "kind": guarantee.kind,
             "name": guarantee.name,
             "statement": " ".join(guarantee.sentences()),
-            "proof": _proof(release) + _proof_of_agents(release),
+            "proof": [
+                f"docs/proofs/{mechanism.proof}",
+                "docs/proofs/guarantees.md",
+                *_proof_of_agents(release),
+            ],
             "dimensions": {
                 "cells": mechanism.query.size,
                 "protected": mechanism.space.dimension,
@@ -211,20 +215,16 @@ def certificate(release: Release) -> dict[str, Any]:
             "type": "int64" if release.whole else "float64",
             "exactness": _exactness(release),
             "sha256": release.sha256,
-            "expected_squared_error": _number_or_none(_expected_error(mechanism)),
+            "expected_squared_error": _expected_error(mechanism),
         },
     }
 
 
-def _expected_error(mechanism: Mechanism) -> float:
+def _expected_error(mechanism: Mechanism) -> float | None:
     """By the number of figures alone: where it is large, without a table of all of them."""
-    if mechanism.query.size <= MAX_TABLE:
-        return mechanism.stated_error
-    return mechanism.total_error()
-
-
-def _number_or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    small = mechanism.query.size <= MAX_TABLE
+    error = mechanism.stated_error if small else mechanism.total_error()
+    return None if math.isnan(error) else error
 
 
 def _near_best(release: Release) -> dict[str, Any]:
@@ -247,10 +247,6 @@ def _rests_on(release: Release) -> str:
             "quantile, checked but not proven; draws within it of a boundary are exact."
         )
     return f"{words}; apart from it the noise law is exact, tails included."
-
-
-def _proof(release: Release) -> list[str]:
-    return [f"docs/proofs/{release.mechanism.proof}", "docs/proofs/guarantees.md"]
 
 
 def _proof_of_agents(release: Release) -> list[str]:

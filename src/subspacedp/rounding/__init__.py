@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 from subspacedp.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from subspacedp.rounding.controlled import NOISE_ALONE, ControlledRounding, rounding_of
+    from subspacedp.rounding.controlled import ControlledRounding, rounding_of
     from subspacedp.rounding.crossing import CrossingRounding
     from subspacedp.rounding.lattice import MatrixRounding
     from subspacedp.rounding.margins import MarginRounding
     from subspacedp.rounding.profiles import GroupProfiles, corner_counts
 
 __all__ = [
-    "NOISE_ALONE",
     "ControlledRounding",
     "CrossingRounding",
     "GroupProfiles",
@@ -25,7 +24,7 @@ __all__ = [
 __getattr__, __dir__ = on_first_use(
     __name__,
     {
-        "rounding.controlled": ["NOISE_ALONE", "ControlledRounding", "rounding_of"],
+        "rounding.controlled": ["ControlledRounding", "rounding_of"],
         "rounding.crossing": ["CrossingRounding"],
         "rounding.lattice": ["MatrixRounding"],
         "rounding.margins": ["MarginRounding"],

@@ -458,16 +458,12 @@ class Interactions:
 
     def _interaction(self, steps: tuple[int, ...], levels: set[int]) -> Interaction:
         exact = self._exact(steps)
-        if self._follow(levels, exact):
+        if all(any(self.tree.determines(e, level) for e in exact) for level in levels):
             return Interaction(steps, min(levels), exact, measured=False)
         finest = self._telling(levels, exact)
         if finest is None:
             raise ReleaseError("Levels that cross need a finer one to be estimated from.")
         return Interaction(steps, finest, exact, measured=True)
-
-    def _follow(self, levels: set[int], exact: tuple[int, ...]) -> bool:
-        """Whether some levels follow from what is exact."""
-        return all(any(self.tree.determines(e, level) for e in exact) for level in levels)
 
     def _telling(self, levels: set[int], exact: tuple[int, ...]) -> int | None:
         """The first of some levels that determines the others and what is exact."""

@@ -604,12 +604,8 @@ class TableMeasurement(Measurement):
 
     def _stated_level(self, interaction: Interaction, level: int) -> dict[str, Any]:
         """Numbers of tables, and their weights in the mean."""
-        told = any(steps == (interaction.steps, level) for steps in self._told)
+        told = any((i.steps, at) == (interaction.steps, level) for i, at in self._levels)
         return {"mixing": [list(p) for p in self._mixing(interaction, level)] if told else []}
-
-    @cached_property
-    def _told(self) -> list[tuple[tuple[int, ...], int]]:
-        return [(interaction.steps, level) for interaction, level in self._levels]
 
     def noise_vector(self, weights: Mapping[tuple[int, ...], ByLevel]) -> FloatArray:
         """Weights on the totals of the tables, times the standard deviations of their noise."""
