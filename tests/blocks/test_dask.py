@@ -1,5 +1,6 @@
 """On a cluster the release is that of one process, whatever happens to its workers."""
 
+import logging
 import os
 import pickle
 import signal
@@ -381,9 +382,26 @@ def test_a_scheduler_that_is_not_there(tmp_path, table, protocol):
         designed().release_to(tmp_path / "out", table, engine=f"{protocol}://127.0.0.1:9")
 
 
+def logged():
+    return min(handler.level for handler in logging.getLogger("distributed").handlers)
+
+
+def test_what_a_cluster_logs_is_not_shown(workers):
+    """The command says in one sentence what is wrong."""
+    shown, log = logging.StreamHandler(), logging.getLogger("distributed")
+    log.addHandler(shown)
+    try:
+        with open_runner(workers.scheduler.address, 1):
+            assert shown.level == logging.CRITICAL
+        assert shown.level == logging.NOTSET
+    finally:
+        log.removeHandler(shown)
+
+
 def test_no_stranger_joins_a_local_cluster(monkeypatch):
     monkeypatch.setattr(cluster, "default_client", raising(ValueError))
     with open_runner("dask", 1) as runner:
+        assert set(runner._client.run(logged).values()) == {logging.CRITICAL}
         client = runner._client
         address = client.scheduler.address
         assert client.submit(sum, [1, 2]).result() == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -309,10 +310,12 @@ def open_runner(engine: str | None, at_once: int) -> Iterator[Runner]:
         raise ReleaseError("`dask` is not installed; it comes with subspacedp[large].") from None
     with ExitStack() as opened:
         if engine != "dask":
+            opened.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL))
             try:
                 client = opened.enter_context(distributed.Client(engine, set_as_default=False))
             except (OSError, TypeError, ValueError):  # TypeError: TLS that is not configured
-                raise ReleaseError(f"There is no Dask scheduler at `{engine}`.") from None
+                tls = ", or Dask's configuration lacks its certificates" * engine.startswith("tls")
+                raise ReleaseError(f"There is no Dask scheduler at `{engine}`{tls}.") from None
         else:
             try:
                 client = distributed.default_client()
@@ -325,7 +328,9 @@ def open_runner(engine: str | None, at_once: int) -> Iterator[Runner]:
 def _local_client(distributed: Any) -> Iterator[Any]:
     """A cluster of this machine's processors; without TLS all its users could run code there."""
     try:
-        cluster = distributed.LocalCluster(security=True, dashboard_address="127.0.0.1:0")
+        cluster = distributed.LocalCluster(
+            security=True, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
+        )
     except (OSError, RuntimeError):
         raise ReleaseError(
             "A local Dask cluster could not be started; a script that asks for one does so below "
