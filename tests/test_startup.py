@@ -183,6 +183,13 @@ def test_commands_look_for_no_garbage_at_their_end(folder):
     assert int(run.stdout.splitlines()[-1]) > 1000
 
 
+def test_an_engine_has_nothing_to_say_at_the_end(folder):
+    code = COMMAND.replace("FOLDER", repr(str(folder)))
+    code = code.replace("ARGUMENTS", "('audit', 'epsilon.yaml')")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "auditing table" in run.stderr.splitlines()[-1]
+
+
 POSTPONED = """
 import sys
 from importlib import import_module
