@@ -1,5 +1,8 @@
 """The same records and the same key give the same tables on every engine."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -239,6 +242,28 @@ def test_a_path_that_exists_is_no_pattern_on_spark(spark, tmp_path, wanted, deco
     for table in (wanted, f"{wanted[:-1]}?" if "{" in wanted else wanted):
         with open_source("spark:local[2]", table=f"{table}.parquet", base=tmp_path) as source:
             assert tabulate(source, [axis]).everything.counts.tolist() == [1, 0]
+
+
+SPILLS = """
+import os, sys
+from subspacedp.io import open_source
+os.umask(0o022)
+with open_source("spark:local[1]", table=sys.argv[1]) as source:
+    environment = source._session.sparkContext._jvm.org.apache.spark.SparkEnv.get()
+    for folder in environment.blockManager().diskBlockManager().localDirsString():
+        print(oct(os.stat(folder).st_mode & 0o777))
+print(oct(os.umask(0)))
+"""
+
+
+def test_what_spark_spills_is_for_its_owner_alone(spark, tmp_path):
+    """Where a session that is started here shuffles records by way of the disk."""
+    pa.parquet.write_table(pa.table({"a": ["x"]}), tmp_path / "p.parquet")
+    ran = subprocess.run(
+        [sys.executable, "-c", SPILLS, tmp_path / "p.parquet"],
+        stdout=subprocess.PIPE, text=True, check=True, timeout=600,
+    )  # fmt: skip
+    assert ran.stdout.split() == ["0o700", "0o22"]
 
 
 def test_a_name_with_a_dot_in_postgresql(postgres):

@@ -326,15 +326,27 @@ def open_runner(engine: str | None, at_once: int) -> Iterator[Runner]:
 
 @contextmanager
 def _local_client(distributed: Any) -> Iterator[Any]:
-    """A cluster of this machine's processors; without TLS all its users could run code there."""
-    try:
-        cluster = distributed.LocalCluster(
-            security=True, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
-        )
-    except (OSError, RuntimeError):
-        raise ReleaseError(
-            "A local Dask cluster could not be started; a script that asks for one does so below "
-            '`if __name__ == "__main__":`.'
-        ) from None
-    with cluster, distributed.Client(cluster, set_as_default=False) as client:
-        yield client
+    """A cluster of this machine's processors; without TLS all its users could run code there.
+
+    What workers spill has keys in it: it goes to a folder of this user alone.
+    """
+    from tempfile import TemporaryDirectory
+
+    config: Any = import_module("dask.config")
+    place = config.get("temporary-directory", None)
+    with ExitStack() as opened:
+        try:
+            spilled = TemporaryDirectory(prefix="dask-", dir=place, ignore_cleanup_errors=True)
+            cluster = distributed.LocalCluster(
+                security=True,
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+                local_directory=opened.enter_context(spilled),
+            )
+        except (OSError, RuntimeError):
+            raise ReleaseError(
+                "A local Dask cluster could not be started; a script that asks for one does so "
+                'below `if __name__ == "__main__":`.'
+            ) from None
+        opened.enter_context(cluster)
+        yield opened.enter_context(distributed.Client(cluster, set_as_default=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import warnings
@@ -169,14 +170,19 @@ def _escaped(path: str) -> str:
 
 
 def _start(sql: Any, master: str) -> Any:
-    session = (
+    builder = (
         sql.SparkSession.builder.master(master)
         .appName("subspacedp")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
     )
+    # What Spark shuffles by way of the disk are records: its process takes the umask from here.
+    before = os.umask(0o077)
+    try:
+        session = builder.getOrCreate()
+    finally:
+        os.umask(before)
     # What Spark logs of a failed task may quote the row that it failed on.
     session.sparkContext.setLogLevel("OFF")
     return session
