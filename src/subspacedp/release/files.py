@@ -37,7 +37,7 @@ from subspacedp.release.release import Release
 from subspacedp.release.signature import write_digests
 from subspacedp.release.verify import verify_release
 from subspacedp.stated import check_plain, first_difference, read_json, shown_text
-from subspacedp.tables import Domain, Margin
+from subspacedp.tables import Domain
 
 ROWS = 1 << 20  # at a time: one row group of a Parquet file
 
@@ -77,16 +77,6 @@ class LabelColumns:
             for level in axis.named
         }
         return cls(domain.shape, columns, {})
-
-    @classmethod
-    def of_margin(cls, margin: Margin) -> LabelColumns:
-        """The levels that a margin keeps."""
-        columns = {
-            level.name: (a, np.arange(level.groups), np.asarray(level.labels))
-            for a, level in enumerate(margin.levels)
-            if level.name
-        }
-        return cls(margin.shape, columns, {})
 
     def part(self, start: int, stop: int) -> dict[str, Any]:
         """Some of the rows, as arrow arrays with dictionaries."""
