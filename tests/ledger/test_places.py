@@ -149,6 +149,7 @@ def test_a_server_that_cannot_be_reached_and_a_password_that_is_not_shown(tmp_pa
     ):
         ledger = open_ledger(address, patience=2.0)
         assert "s3cret" not in repr(ledger)
+        assert ("127.0.0.1:1/" in repr(ledger)) is ("127.0.0.1" in address)
         for call in (ledger.accounts, lambda ledger=ledger: ledger.reserve("census", [SPEND])):
             caught = refused(call, "did not accept the connection", "PGPASSWORD")
             assert "s3cret" not in "".join(traceback.format_exception(caught.value))

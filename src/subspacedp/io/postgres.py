@@ -74,6 +74,7 @@ class PostgresSource(Source):
             lambda: conninfo.conninfo_to_dict(address), "The PostgreSQL address cannot be read"
         )
         where = str(options.get("host", "this machine"))
+        where += f":{options['port']}" if "port" in options else ""
         public = f"postgresql://{where}/{options.get('dbname', '')}"
         self._con: Any = without_values(
             lambda: psycopg.connect(**{**options, "client_encoding": "UTF8"}),

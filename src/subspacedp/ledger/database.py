@@ -486,7 +486,8 @@ class PostgresDatabase(Database):
         if fault:
             raise LedgerError(fault)
         host, name = options.get("host", "localhost"), options.get("dbname", "")
-        super().__init__(f"postgresql://{host}/{name}", patience)
+        port = f":{options['port']}" if "port" in options else ""
+        super().__init__(f"postgresql://{host}{port}/{name}", patience)
         self._options = options
 
     @cached_property
