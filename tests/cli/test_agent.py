@@ -292,7 +292,9 @@ def test_plans_of_entries_come_from_python(call, tmp_path):
         Path(f"{name}.csv").write_text(f"person,score\n{name},{score}\n")
         assert privatize(call, name)[0] == 0
     parts = ("Ann.part", "Bob.part")
-    assert call("collect", "--plan", "plan.json", *parts, "--out", "release")[0] == 0
+    status, out, _ = call("collect", "--plan", "plan.json", *parts, "--out", "release")
+    assert status == 0
+    assert out.splitlines()[-2:] == ["Written: release", "Next: subspacedp report release"]
     assert int(sdp.Release.load("release").values.sum()) == 12
 
 

@@ -236,7 +236,8 @@ def collect(
     else:
         printer().print(Indented(checks_table(checked)))
         say(f"{len(parts)} parts put together. {release.certificate()['stamp']}")
-        say(f"Written: {out}\nNext: subspacedp report {quoted(out)}")
+        say(f"Written: {out}")
+        say(f"Next: subspacedp report {quoted(out)}")
     raise typer.Exit(0 if checked.ok else 1)
 
 
